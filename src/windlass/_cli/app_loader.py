@@ -33,7 +33,7 @@ class BrokenModule(ConfigError):
         self.may_heal: bool = not isinstance(error, ConfigError)
         """Whether it may go better later, after a deploy perhaps. A wrong setting stays wrong."""
         if isinstance(error, WindlassError):
-            # It says what to do; where we found it out helps nobody.
+            # The message says what to do; our own frames do not help.
             super().__init__(f"importing {module!r}: {error}")
         else:
             short = traceback.format_exception_only(error)[-1].strip()

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: bars on a terminal, plain lines elsewhere."""
+"""Output of the demo while it runs: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUIET = 2.0
 
 
 class Display:
-    """Bars for the large parts, and a line for whatever is worth one."""
+    """Bars for the large parts, and single lines for other messages."""
 
     def __init__(self, console: Console) -> None:
         """Use it as a context manager."""

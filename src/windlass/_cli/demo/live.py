@@ -30,7 +30,7 @@ __all__ = ["TITLE", "DemoClock", "DemoLoop", "serve_demo", "simulate_past"]
 TITLE = "Windlass demo"
 _HOUR = timedelta(hours=1)
 _LETTERS = 60
-"""After so many customers a newsletter goes out, which takes its time."""
+"""A newsletter goes out after this number of customers, and takes its time."""
 _NEAR = timedelta(seconds=1)
 _SELDOM = timedelta(seconds=30)
 _SLOTS = 12
@@ -40,7 +40,7 @@ _CALM: Mapping[str, Any] = {
     "reap_every": timedelta(seconds=30),
     "poll": timedelta(seconds=10),
 }
-"""One worker in one process, which nobody kills: there is little to look after."""
+"""One worker in one process, which is not killed: it needs little supervision."""
 _OUTAGE = (timedelta(hours=7), timedelta(hours=7, minutes=25))
 """When the payment provider was away, from the beginning of the past."""
 
@@ -98,7 +98,7 @@ class DemoClock:
 
 
 def serve_demo(host: str, port: int, *, opened: timedelta) -> int:
-    """Make the past since the shop was ``opened``, then serve it and go on, until Ctrl-C."""
+    """Make the past since the shop was ``opened``, then serve it and continue until Ctrl-C."""
     with asyncio.Runner(loop_factory=DemoLoop) as runner:
         loop = runner.get_loop()
         if not isinstance(loop, DemoLoop):
@@ -163,7 +163,7 @@ async def simulate_past(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop
 
 
 class _WorkerThread:
-    """What a worker runs on a thread of its own, where time would be real."""
+    """The objects that a worker on a separate thread uses, where time would be real."""
 
     def __init__(
         self, _name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
@@ -178,9 +178,8 @@ class _WorkerThread:
 
 @asynccontextmanager
 async def _worked(app: Windlass) -> AsyncIterator[None]:
-    """An ordinary worker that seldom looks whether somebody has changed something: most of what a
-    quiet day costs are looks, and there are only a few changes in this one. Its heart beats by the
-    clock of that day.
+    """Run an ordinary worker that polls rarely: most of the cost of a quiet day are polls, and this
+    day has few changes. Its heartbeats follow the clock of that day.
     """
     workers = parts_of(app).workers
     settings = workers.settings(slots=_SLOTS)
@@ -219,7 +218,7 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
 
 
 async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """What operators did that day."""
+    """Apply the actions of operators of that day."""
     admin = shop.app.admin
     steps: list[tuple[timedelta, Any]] = [
         (timedelta(hours=3), lambda: admin.acting("grace").queues.pause("images")),

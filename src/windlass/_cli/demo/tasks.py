@@ -81,7 +81,7 @@ async def render_invoice(ctx: Context, number: int) -> str:
 
 @app.task(backoff=_SOON)
 async def follow_parcel(parcel: str) -> str:
-    """Waits for an event that never comes; somebody cancels it."""
+    """Wait for an event that never comes, until an operator cancels the job."""
     await asyncio.sleep(3600)
     return f"{parcel} has arrived"
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for machines."""
+"""Output of commands: tables for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ID = 32
 _BEFORE_VALUES = 6
 """Columns beside the names of `print_pairs`."""
 _WIDE = 1000
-"""Nobody's screen: a file or a pipe gets every row on one line."""
+"""Wider than any screen: a file or a pipe gets every row on one line."""
 
 GAP = 3
 """Between two columns."""
@@ -58,7 +58,7 @@ Rows = Sequence[Sequence[str]]
 
 
 class TableLayout(NamedTuple):
-    """What there is room for."""
+    """The columns that fit, and their widths."""
 
     kept: Sequence[int]
     """The places of the columns."""
@@ -81,7 +81,7 @@ def fit_table(
     going: Sequence[str] = (),
     cut: Sequence[str] = (),
 ) -> TableLayout:
-    """Fit a table into a terminal of so many columns.
+    """Fit a table into a terminal of this width.
 
     ``going``: titles of columns that are left out first, in this order; then the last ones.
     ``cut``: titles of columns whose cells are cut where they do not fit; all others are then as
@@ -166,7 +166,7 @@ def _taken(widths: Sequence[int]) -> int:
 
 
 def _shared(least: Sequence[int], wished: Sequence[int], room: int) -> list[int]:
-    """What is left goes to the narrowest that lack something, one after the other."""
+    """Give the remaining width to the narrowest columns that lack room, one after the other."""
     widths, left = list(least), room - _taken(least)
     lacking = [at for at, wish in enumerate(wished) if widths[at] < wish]
     while left > 0 and lacking:
@@ -212,7 +212,7 @@ def table_of(
     rows: Iterable[Sequence[str]],
     widths: Sequence[int] | None = None,
 ) -> Table:
-    """The same, for whoever shows it beside other things."""
+    """Return the same table, to be shown beside other output."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for at, title in enumerate(titles):
         table.add_column(
@@ -292,6 +292,6 @@ def _print(*parts: Text | Table) -> None:
     with console.capture() as captured:
         console.print(*parts, sep="\n")
     for line in captured.get().splitlines():
-        # A cell is filled up with spaces, which nobody needs at the end; and a terminal that
-        # cannot show a dash is no reason to show nothing.
+        # Trailing spaces of the last cell are removed. A terminal that cannot show a dash gets
+        # another character.
         print_line(line.rstrip())

@@ -50,19 +50,21 @@ def ignore_broken_pipe() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # What is still in the buffer would be tried once more at the exit, and fail it.
+        # Text in the buffer would be written again at the exit, and fail it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Terminal:
-    """Writes whole lines at once, from any thread, and survives that nobody listens any more.
+    """Writes whole lines at once, from any thread, and survives the end of its reader.
 
     A reader that has gone away (a closed pipe, a hung-up terminal) must not stop a worker: from
     then on nothing is written.
     """
 
     def __init__(self, stream: TextIO | None = None, *, colour: bool = False) -> None:
-        """``stream`` defaults to standard error. ``colour``: whoever reads the pipe wants it."""
+        """Make a writer. ``stream`` defaults to standard error. ``colour``: use colours in a pipe,
+        too.
+        """
         stream = sys.stderr if stream is None else stream
         # Started with standard error closed, Python has none either.
         self._gone: bool = stream is None

@@ -112,7 +112,7 @@ class _Frames:
         self._console = console
 
     @contextmanager
-    def shown(self, over: asyncio.Event) -> Iterator[None]:  # noqa: ARG002 -- nobody can ask here
+    def shown(self, over: asyncio.Event) -> Iterator[None]:  # noqa: ARG002 -- no prompt here
         yield
 
     def show(self, seen: TopFrame) -> None:

@@ -1,4 +1,4 @@
-"""What one frame of ``windlass top`` is made of, read from the store in one go."""
+"""Reads one frame of ``windlass top`` from the store in one go."""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ _PATIENCE = 5.0
 _BACKLOG = 64
 """Connections that an event loop accepts in one go."""
 _MOST = 4 * _BACKLOG
-"""Connections at once. Well more than come in one go: the request of a probe is read before so many
-others have come after it."""
+"""Connections at once. Well above the usual number, so that the request of a probe is
+read in time.
+"""
 
 
 class HttpResponse(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a worker says when it starts, and about the jobs it leaves behind."""
+"""Messages of a worker when it starts, and about the jobs it leaves behind."""
 
 from __future__ import annotations
 

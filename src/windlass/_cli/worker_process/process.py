@@ -55,21 +55,22 @@ log = logging.getLogger("windlass")
 _ORPHAN_ENDS = 1.6
 """A child whose supervisor died is gone two seconds later; this leaves room to notice."""
 _SLACK = 30.0
-"""What a stop may take beyond the grace period: interrupting, storing, closing."""
+"""Seconds for a stop beyond the grace period: interrupting, storing, closing."""
 _RUSHED = 10.0
-"""What it may take after a second signal."""
+"""Seconds for a stop after a second signal."""
 _CLOSING = 5.0
-"""What closing may take once the last outcome is stored."""
+"""Seconds for closing once the last outcome is stored."""
 _REFRESH = 0.25
 _CODES = {StopReason.STORAGE_LOST: STORAGE_LOST, StopReason.OUTDATED: OUTDATED}
 _SWITCH = 0.001
-"""How long one thread may keep the interpreter while others want it. With Python's own 5 ms, an
-event loop that never rests let the threads that write and beat wait for seconds; with this, about
-0.1 s at worst."""
+"""How long one thread may keep the interpreter while others want it. With Python's default of 5 ms,
+a busy event loop delayed the threads for writes and heartbeats by seconds; with this, by about 0.1
+s at worst.
+"""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells a child beyond the user's own options."""
+    """Values that a supervisor passes to a child beyond the user's own options."""
 
     fd: int
     number: int
@@ -201,7 +202,7 @@ class _WorkerProcess:
             self._farewell(worker, reason, left)
             code = self._code_of(worker, reason)
         finally:
-            # Whatever user code left behind must not keep the process from ending.
+            # Objects that user code left behind must not keep the process from ending.
             exit_within(_CLOSING, code)
             await health.close()
             await app.close()

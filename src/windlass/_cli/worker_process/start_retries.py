@@ -73,7 +73,7 @@ class StartRetries:
 
     @property
     def waited(self) -> str:
-        """What to add to the error that it gave up with."""
+        """Return the addition to the error after the last retry."""
         if not self.over or not self._limit:
             return ""
         return f" (gave up after {brief(self._limit)}: --wait-for-store)"

@@ -35,7 +35,7 @@ GIVE_UP_AFTER = 5
 
 
 class Restarts:
-    """When to start again. Knows no clock: it is told how long things lasted."""
+    """Decides when to start again. Knows no clock: the caller passes the durations."""
 
     def __init__(self) -> None:
         """Nothing has gone wrong yet."""
@@ -99,7 +99,7 @@ class SupervisedChild:
         self.reason: str | None = None
         """Why it ended, in its own word."""
         self.left: str = ""
-        """What it left behind, in its own words."""
+        """The jobs it left behind, in its own words."""
         self.last_error: str = ""
         self.hopeless: bool = False
         self.running: int = 0

@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SupervisorConnection:
-    """What a child holds of its supervisor."""
+    """A child's end of the connection to its supervisor."""
 
     def __init__(self, fd: int) -> None:
         """``fd`` was passed on by the supervisor."""

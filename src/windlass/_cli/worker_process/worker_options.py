@@ -1,4 +1,4 @@
-"""What a worker command was told, checked as far as it can be without the app."""
+"""Options of a worker command, checked as far as possible without the app."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [port + (number or 1) - 1 for port in given]
 
     def check_ports(self, processes: int) -> None:
-        """Refuse ports that so many processes cannot share."""
+        """Refuse ports that this number of processes cannot share."""
         taken: set[int] = set()
         for number in range(1, processes + 1):
             for port in self.ports(number):

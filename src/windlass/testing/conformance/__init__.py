@@ -250,8 +250,9 @@ ALL: tuple[type, ...] = (
 """Every suite that holds for every backend, in the order of a job's way."""
 
 LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
-"""What holds besides where the jobs live on the machine that runs them."""
+"""Further promises of a storage on the machine that runs it."""
 
 TELLING: tuple[type, ...] = (QueueWakeupConformance,)
-"""What holds besides where a hint names its queues. In a SQLite file it does not: the watcher sees
-that something was committed, not what."""
+"""Further promises of a storage whose hints name their queues. A SQLite file cannot: the watcher
+sees that something was committed, not what.
+"""

@@ -43,7 +43,7 @@ QUIET = 0.03
 
 @asynccontextmanager
 async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
-    """What is done inside wakes a subscriber; one for these queues, if some are named."""
+    """Check that the block wakes a subscriber; one for these queues, if some are named."""
     async with _subscribed(storage, queues) as called:
         yield
         assert await _comes(called, PATIENCE), "nobody was woken"
@@ -81,7 +81,7 @@ async def _comes(called: asyncio.Event, patience: float) -> bool:
 
 
 class WakeupConformance:
-    """Hints: everybody polls too, but nobody should have to."""
+    """Hints: all subscribers poll too, but should not have to."""
 
     async def test_a_new_job_wakes(self, storage: Storage) -> None:  # ENQ-10
         async with woken(storage):

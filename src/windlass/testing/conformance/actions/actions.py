@@ -54,7 +54,7 @@ UNKNOWN, WRONG_STATE, CONFLICT = (
 
 
 class ActionConformance:
-    """What is answered, how often an order takes effect, and who hears of it."""
+    """The answers to actions, how often one takes effect, and who is woken."""
 
     async def test_each_job_is_answered_on_its_own(self, storage: Storage) -> None:  # ADMIN-14
         dead = await failed(storage)
@@ -177,7 +177,7 @@ class ActionConformance:
 
 
 class RequeueConformance:
-    """What an ordered requeue leaves of a job."""
+    """The state of a job after a requeue."""
 
     async def test_a_requeued_job_waits_again_with_a_fresh_budget(
         self, storage: Storage, clock: VirtualClock

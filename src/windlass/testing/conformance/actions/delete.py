@@ -44,7 +44,7 @@ DONE, REQUESTED = ActionResult.DONE, ActionResult.REQUESTED
 
 
 class DeleteConformance:
-    """What is left of a deleted job: nothing."""
+    """Nothing is left of a deleted job."""
 
     async def test_a_job_that_does_not_run_is_gone_at_once(self, storage: Storage) -> None:
         dead, done = await failed(storage), await started(storage)

@@ -1,4 +1,4 @@
-"""`Edit`: a waiting job gets another due time, priority or queue, and stands where it belongs."""
+"""`Edit`: a waiting job gets another due time, priority or queue, and moves to its place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DONE = [ActionResult.DONE]
 
 
 class EditConformance:
-    """Where an edited job stands."""
+    """The place of an edited job."""
 
     async def test_ready_jobs_change_places_by_priority(self, storage: Storage) -> None:
         await enlist(storage)

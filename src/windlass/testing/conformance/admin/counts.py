@@ -78,7 +78,7 @@ class QueueCountConformance:
         await add(storage, a_job(delay=MINUTE, priority=9))
         clock.advance(HOUR)
         await add(storage, a_job(priority=-9), a_job())
-        assert (await counted(storage)).oldest_due == start + MINUTE  # nobody promoted it
+        assert (await counted(storage)).oldest_due == start + MINUTE  # not promoted before
         await storage.maintenance.promote(10)
         assert (await counted(storage)).oldest_due == start + MINUTE
 

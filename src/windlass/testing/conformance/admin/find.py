@@ -339,7 +339,7 @@ class TextConformance:
 
 
 class PageConformance:
-    """Whoever goes on until there is no next page has met every matching job once."""
+    """Reading all pages finds every matching job once."""
 
     async def test_pages_hold_every_matching_job_once(self, storage: Storage) -> None:  # ADMIN-5
         jobs = await add(storage, *(a_job(tags=("even", "odd")[n % 2 :][:1]) for n in range(9)))

@@ -152,7 +152,7 @@ def without_numbers(jobs: Sequence[StoredJob]) -> list[StoredJob]:
 
 
 class DumpConformance:
-    """What comes out, and what it is good for elsewhere."""
+    """The dumped records, and their use in another storage."""
 
     async def test_jobs_come_out_in_order_and_in_pages(
         self, storage: Storage, clock: VirtualClock

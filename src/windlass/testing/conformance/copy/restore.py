@@ -42,7 +42,7 @@ __all__ = ["RestoreConformance"]
 
 
 class RestoreConformance:
-    """What restoring does, and does again."""
+    """The effect of restoring, also of repeating it."""
 
     async def test_restored_twice_jobs_are_stored_once(
         self, storage: Storage, elsewhere: Storage, clock: VirtualClock
@@ -172,5 +172,5 @@ class RestoreConformance:
 
 
 def _told(state: LimitState) -> LimitState:
-    """What moves of a budget: lanes and claims are those of the jobs that are there."""
+    """Return the copied part of a budget: lanes and claims are those of the stored jobs."""
     return replace(state, running=0, parked=0)

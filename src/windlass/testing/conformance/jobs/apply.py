@@ -180,7 +180,7 @@ class FenceConformance:
 
 
 class OutcomeConformance:
-    """What each verb does to the job."""
+    """The effect of each verb on the job."""
 
     async def test_success_stores_the_result_and_when_it_came(
         self, storage: Storage, clock: VirtualClock

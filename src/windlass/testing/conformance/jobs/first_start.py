@@ -1,4 +1,4 @@
-"""What ends with a job's first start: its expiry, and a key held until then."""
+"""The first start of a job ends its expiry, and releases a key held until then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the end of a run: a job that is inserted together with it."""
+"""A job that is inserted together with the end of a run."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class FollowUpConformance:
 
     async def test_a_follow_up_that_is_stored_already_is_not_stored_again(
         self, storage: Storage
-    ) -> None:  # its id is made by whoever ends the claim, as all ids are
+    ) -> None:  # the caller that ends the claim makes its id, as all ids are made
         first, second = await started(storage), await started(storage)
         then = a_job(payload=b"first")
         await ended(storage, failing(first, then))
@@ -283,7 +283,7 @@ FULL = FollowUp(
 
 
 class OnFailureConformance:
-    """`NewJob.on_failure`: kept with the job for whoever will end it."""
+    """`NewJob.on_failure`: kept with the job for the worker that ends it."""
 
     async def test_it_comes_back_by_claim_and_by_every_look(self, storage: Storage) -> None:
         running = await started(storage, a_job(on_failure=FULL))

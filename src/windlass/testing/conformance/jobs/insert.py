@@ -46,7 +46,7 @@ __all__ = ["InsertConformance", "UniqueConformance"]
 
 
 class InsertConformance:
-    """What is stored of a new job."""
+    """The stored values of a new job."""
 
     async def test_a_new_job_waits_with_attempt_and_claim_number_zero(
         self, storage: Storage

@@ -1,4 +1,4 @@
-"""What a look before a claim tells: whether it is worth it and, if not, when it may be."""
+"""`JobStore.outlook`: whether a claim is worth it and, if not, when it may be."""
 
 from __future__ import annotations
 

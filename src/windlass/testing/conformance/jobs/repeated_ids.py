@@ -32,7 +32,7 @@ async def _of_every_kind(storage: Storage) -> list[NewJob]:
 
 
 class RepeatedIdConformance:
-    """What an id that comes again does."""
+    """The effect of an id that is sent again."""
 
     async def test_the_same_call_again_is_answered_as_the_first_one(self, storage: Storage) -> None:
         jobs = await _of_every_kind(storage)

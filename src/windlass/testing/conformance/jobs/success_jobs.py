@@ -32,7 +32,7 @@ __all__ = ["SuccessJobConformance"]
 
 
 class SuccessJobConformance:
-    """What follows a run that went well, or will go on."""
+    """Follow-ups of a run that succeeded, or will run again."""
 
     async def test_a_success_is_followed_in_the_same_step(
         self, storage: Storage, clock: VirtualClock

@@ -59,7 +59,7 @@ async def guard(storage: Storage, failures: int = 3, name: str = "shop") -> None
 
 
 async def runs(storage: Storage, count: int, *limits: str) -> list[ClaimedJob]:
-    """So many running jobs behind the breaker."""
+    """Return this number of running jobs behind the breaker."""
     return [await started(storage, limited(*(limits or ("shop",)))) for _ in range(count)]
 
 
@@ -75,7 +75,7 @@ async def tripped(storage: Storage, failures: int = 3) -> None:
 
 
 async def state(storage: Storage, name: str = "shop") -> BreakerState:
-    """What is shown of a breaker."""
+    """Return the public state of a breaker."""
     (shown,) = await storage.limits.states(name)
     assert (shown.name, shown.key) == (name, "")
     assert shown.breaker is not None
@@ -83,7 +83,7 @@ async def state(storage: Storage, name: str = "shop") -> BreakerState:
 
 
 class BreakerConformance:
-    """What opens a breaker, and what does not."""
+    """The outcomes that open a breaker, and those that do not."""
 
     async def test_so_many_failures_in_a_row_open_it_and_one_less_does_not(
         self, storage: Storage, clock: VirtualClock

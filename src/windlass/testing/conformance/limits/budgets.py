@@ -55,7 +55,7 @@ async def full_at(storage: Storage, name: str = "api", key: str = "") -> datetim
 
 
 async def turned_away(storage: Storage, job: ClaimedJob, delay: timedelta = HOUR) -> None:
-    """The job has met a real refusal: whatever the buckets say, nothing is left."""
+    """End a claim by a real refusal: all its buckets are empty."""
     await ended(storage, throttle(job, by="w1", delay=delay, drains=True))
 
 

@@ -58,7 +58,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 
 class ConcurrencyConformance:
-    """At most so many claims at a time; each is given back when its claim ends."""
+    """A bounded number of claims at a time; each unit comes back when its claim ends."""
 
     async def test_no_more_than_the_limit_run_at_once(
         self, storage: Storage

@@ -38,7 +38,7 @@ def costs(*given: float) -> list[tuple[LimitUse, ...]]:
 
 
 async def claimed_by_all(storage: Storage) -> list[ClaimedJob]:
-    """What several workers get that ask at the same time."""
+    """Return the claims of several workers that ask at the same time."""
     replies = await asyncio.gather(*(claim(storage, 5, worker=worker) for worker in WORKERS))
     return [job for jobs in replies for job in jobs]
 
@@ -73,7 +73,7 @@ def most_spent(begun: list[Start], per: timedelta, burst: int) -> float:
 
 
 class RateWindowConformance:
-    """Guarantee 6: at most n + burst - 1 starts in any half-open window, whoever asks."""
+    """Guarantee 6: at most n + burst - 1 starts in any half-open window, over all workers."""
 
     async def test_several_workers_at_once_never_overspend(
         self, storage: Storage, clock: VirtualClock

@@ -1,4 +1,4 @@
-"""`MaintenanceStore`: chores in bounded bites."""
+"""`MaintenanceStore`: background work in bounded steps."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def rollups(storage: Storage) -> list[Rollup]:
 
 
 def by_hour(minutes: list[Rollup]) -> Hours:
-    """What happened in each hour, queue and task."""
+    """Return the counts of each hour, queue and task."""
     hours: Hours = {}
     for one in minutes:
         key = (one.minute.replace(minute=0), one.queue, one.task)

@@ -120,7 +120,7 @@ class ThrottleConformance:
 
 
 class CoolDownConformance:
-    """The queue: nobody takes anything from it until it has rested."""
+    """No worker claims from the queue until the cool-down ends."""
 
     async def test_nobody_gets_anything_of_a_queue_before_its_rest_is_over(
         self, storage: Storage, clock: VirtualClock

@@ -38,12 +38,12 @@ ODD_NAMES = (
 
 
 def a_write(name: str = "s", revision: int = 0, **asked: Any) -> ScheduleWrite:
-    """A write nobody said anything special about, but for what is asked."""
+    """Return a write with defaults, except for the given values."""
     return replace(ScheduleWrite(name=name, revision=revision, body=b"{}"), **asked)
 
 
 async def written(storage: Storage, *writes: ScheduleWrite) -> list[Written]:
-    """What becomes of them in one call."""
+    """Return the results of several writes in one call."""
     return [answer.what for answer in await storage.schedules.write(writes)]
 
 
@@ -289,7 +289,7 @@ class ScheduleConformance:
 
 
 class DueConformance:
-    """What is due, the longest first, and when to look again."""
+    """The due schedules, the longest overdue first, and the next instant."""
 
     async def test_a_schedule_is_due_from_the_very_instant(
         self, storage: Storage, clock: VirtualClock

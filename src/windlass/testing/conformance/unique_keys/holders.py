@@ -1,4 +1,4 @@
-"""Who can be replaced, by whom, and how often."""
+"""Which holders can be replaced, by which jobs, and how often."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["KeyHolderConformance"]
 
 
 class KeyHolderConformance:
-    """A holder that is not waiting stays as it is, whatever comes."""
+    """A holder that is not waiting stays as it is, with any new job."""
 
     async def test_a_retrying_job_is_replaced_and_keeps_what_it_has_behind_it(
         self, storage: Storage, clock: VirtualClock

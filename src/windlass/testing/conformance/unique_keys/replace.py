@@ -38,7 +38,7 @@ REPLACING = (OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLAC
 def meeting(
     what: OnConflict, key: str = "k", window: Window = Window.UNTIL_FINISHED, **asked: Any
 ) -> NewJob:
-    """A job with a key, and with an opinion about whoever holds it."""
+    """Return a job with a key, and with a rule for its holder."""
     period = HOUR if window is Window.FOR_A_TIME else None
     return a_job(unique=UniqueKey(key, window, period, what), **asked)
 

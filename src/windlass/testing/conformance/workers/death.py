@@ -1,4 +1,4 @@
-"""`WorkerStore`: who is overdue, what burial means, and whose claims the reaper may end."""
+"""`WorkerStore`: overdue workers, declaring them dead, and the claims that the reaper may end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ LEASE = timedelta(seconds=30)
 
 
 class WorkerDeathConformance:
-    """The dead are told from the late, and lose nothing before the reaper says so."""
+    """Dead workers are told from late ones, and lose nothing before the reaper ends
+    their claims.
+    """
 
     async def test_a_worker_is_overdue_when_its_lease_has_passed_not_before(
         self, storage: Storage, clock: VirtualClock
@@ -204,10 +206,10 @@ class WorkerDeathConformance:
 
 
 class SteadyLeaseConformance:
-    """For stores on this machine: their leases run on a clock that nobody can step.
+    """For stores on this machine: their leases run on a clock that cannot be stepped.
 
-    A server has its wall clock only. Stepped forward it may make living workers overdue once;
-    their claims are fenced, and they go on under a new identity.
+    A server has its wall clock only. Stepped forward it may make living workers overdue once; their
+    claims are fenced, and they continue under a new identity.
     """
 
     async def test_a_stepped_wall_clock_makes_nobody_overdue(

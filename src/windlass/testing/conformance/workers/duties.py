@@ -14,12 +14,12 @@ __all__ = ["DutyConformance"]
 
 
 async def duties(storage: Storage) -> dict[str, Duty]:
-    """What each worker is asked to do."""
+    """Return the duty of each worker."""
     return {record.start.id: record.duty for record in await storage.workers.workers()}
 
 
 async def records(storage: Storage) -> list[AuditRecord]:
-    """Who ordered what."""
+    """Return the audit log."""
     return list(await storage.orders.audits(limit=10))
 
 

@@ -39,7 +39,7 @@ LEASE = timedelta(seconds=30)
 
 
 class HeartbeatConformance:
-    """Rows, beats and what a worker is told."""
+    """Rows, heartbeats and the duties that workers get."""
 
     async def test_a_registered_worker_is_live_and_listed(
         self, storage: Storage, clock: VirtualClock
@@ -163,7 +163,7 @@ class HeartbeatConformance:
 
     async def test_a_beat_may_come_from_another_event_loop(
         self, storage: Storage, clock: VirtualClock
-    ) -> None:  # the heartbeat has a thread of its own
+    ) -> None:  # the heartbeat has a separate thread
         running = await started(storage)
         clock.advance(LEASE)
 
