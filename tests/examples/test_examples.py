@@ -56,8 +56,8 @@ def run(folder: Path, name: str) -> str:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = re.compile(r"(queue \S+ is cooling down|retrying|failed) ")  # what workers log about jobs
-    assert [line for line in ran.stderr.splitlines() if not told.match(line)] == []
+    about_jobs = re.compile(r"(queue \S+ is cooling down|retrying|failed) ")
+    assert [line for line in ran.stderr.splitlines() if not about_jobs.match(line)] == []
     return ran.stdout.strip()
 
 
