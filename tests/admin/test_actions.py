@@ -295,7 +295,7 @@ async def test_an_order_that_changes_nothing_leaves_no_record(storage: Storage) 
     assert await admin.audit.list() == []
 
 
-async def test_orders_are_told_to_those_who_listen(storage: Storage) -> None:
+async def test_actions_are_published_to_listeners(storage: Storage) -> None:
     bus, seen = Bus(), list[tuple[str, str]]()
 
     def note(event: Event) -> None:

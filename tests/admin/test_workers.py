@@ -34,7 +34,7 @@ async def test_orders_reach_the_workers_that_are_named_and_are_on_record() -> No
         ]
 
 
-async def test_whoever_is_not_live_is_refused_and_nobody_else_is_asked() -> None:
+async def test_a_worker_that_is_not_live_is_refused_and_no_other_is_changed() -> None:
     async with Windlass("memory://") as app:
         storage = await parts_of(app).storage()
         await enlist(storage, "worker-1", "buried")
@@ -56,7 +56,7 @@ async def test_a_stop_cannot_be_taken_back_and_says_so() -> None:
         await app.admin.workers.stop("w1")
 
 
-async def test_naming_nobody_is_refused() -> None:
+async def test_naming_no_worker_is_refused() -> None:
     async with Windlass("memory://") as app:
         with pytest.raises(InvalidArgument, match="name a worker"):
             await app.admin.workers.stop()

@@ -22,7 +22,7 @@ async def app() -> AsyncIterator[Windlass]:
         yield app
 
 
-async def test_a_queue_nobody_has_touched_has_plain_settings(app: Windlass) -> None:
+async def test_an_untouched_queue_has_default_settings(app: Windlass) -> None:
     record = await app.admin.queues.get("mail")
     assert record.settings == QueueSettings()
     assert not record.paused

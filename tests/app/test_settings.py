@@ -45,7 +45,7 @@ def test_arguments_come_before_the_environment_and_that_before_the_file(tmp_path
     assert load({}, environment).url == URL
 
 
-def test_the_file_may_do_without_a_table_of_its_own(tmp_path: Path) -> None:
+def test_the_file_needs_no_separate_table(tmp_path: Path) -> None:
     file = tmp_path / "windlass.toml"
     file.write_text('default_queue = "main"\nimports = ["shop.jobs", "shop.mail"]\n')
     settings = load(config=file)

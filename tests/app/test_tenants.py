@@ -80,7 +80,7 @@ async def test_a_blocking_call_asks_on_its_own_thread(app: Windlass) -> None:
     assert await asyncio.to_thread(blocking) == ["acme", "acme"]
 
 
-async def test_a_job_s_own_tenant_goes_on_to_what_it_enqueues_unless_another_is_current(
+async def test_a_job_passes_its_tenant_to_jobs_it_enqueues_unless_another_is_current(
     app: Windlass,
 ) -> None:
     work = asking(app)

@@ -65,7 +65,7 @@ async def test_calls_made_while_a_flush_is_under_way_are_merged(app: Windlass) -
             assert len(picky.batches) <= 3
 
 
-async def test_a_lone_call_waits_for_nobody(app: Windlass) -> None:
+async def test_a_single_call_does_not_wait_for_a_batch(app: Windlass) -> None:
     @app.task
     async def work() -> None: ...
 

@@ -45,7 +45,7 @@ async def test_true_is_one_job_for_the_same_arguments(app: Windlass) -> None:
     assert (await first.refresh()).key == f"sync/arguments:{digest}"
 
 
-async def test_equal_arguments_are_one_job_in_whatever_order_they_come(app: Windlass) -> None:
+async def test_equal_arguments_are_one_job_in_any_order(app: Windlass) -> None:
     @app.task(name="export", unique=True)
     async def export(filters: dict[str, Any], fields: set[str], share: float = 0.5) -> None: ...
 
@@ -248,7 +248,7 @@ async def test_a_conflict_that_raises_names_the_holder_and_stores_nothing(app: W
     assert [job.id for job in await stored(app)] == [first.id]
 
 
-async def test_a_conflict_spares_strangers_in_the_same_moment(app: Windlass) -> None:
+async def test_one_conflict_does_not_fail_the_others_in_its_batch(app: Windlass) -> None:
     sync = sync_of(app, Unique(key="{user}", on_conflict="raise"))
     await sync.enqueue(1, "a")
     answers = await asyncio.gather(

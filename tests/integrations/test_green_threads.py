@@ -152,7 +152,7 @@ app.blocking.close()
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
 
 
-def test_trio_is_told_to_use_a_thread_and_that_works(tmp_path: Path) -> None:
+def test_trio_users_are_advised_to_use_a_thread_and_that_works(tmp_path: Path) -> None:
     program = """
 import trio
 from windlass.errors import BlockingCallOnLoop, WrongEventLoop

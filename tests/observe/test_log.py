@@ -112,7 +112,7 @@ def test_a_retry_says_why_and_when(caught: Caught) -> None:
     )
 
 
-def test_a_queue_that_rests_is_a_warning_that_says_for_how_long_and_why(caught: Caught) -> None:
+def test_a_cool_down_is_logged_as_a_warning_with_its_length_and_reason(caught: Caught) -> None:
     until = AT + timedelta(seconds=90)
     event = QueueCooled(queue="api", until=until, at=AT, job=JOB, task="shop.call", worker="w1")
     EventLog()(event)
@@ -288,7 +288,7 @@ def test_json_keeps_what_a_record_brings_along() -> None:
 
 
 @given(st.text())
-def test_json_is_one_line_of_ascii_whatever_is_said(text: str) -> None:
+def test_json_is_one_line_of_ascii_for_any_text(text: str) -> None:
     line = JsonFormatter().format(plain(text))
     assert line.isascii()
     assert "\n" not in line

@@ -144,7 +144,7 @@ def test_a_run_is_counted_when_it_starts_and_by_its_outcome_when_it_ends(bench: 
 
 
 @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.CLAIM])
-def test_whatever_befalls_a_job_is_counted_exactly_once(bench: Bench, verb: Verb) -> None:
+def test_every_job_event_is_counted_exactly_once(bench: Bench, verb: Verb) -> None:
     by_order = verb in {Verb.REQUEUE, Verb.DISCARD, Verb.EXPIRE}
     bench.bus.publish(moved(verb, worker="" if by_order else "w1"))
     totals = {
@@ -262,7 +262,7 @@ def test_jobs_that_this_process_cannot_run_are_counted_by_task(bench: Bench) -> 
     assert count == 3
 
 
-def test_the_store_is_not_asked_before_somebody_scrapes(bench: Bench) -> None:
+def test_the_store_is_not_read_before_a_scrape(bench: Bench) -> None:
     bench.bus.publish(moved(Verb.SUCCEED))
     assert bench.looks == 0
 

@@ -146,7 +146,9 @@ async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -
         await until(goes_on)
 
 
-async def test_a_due_run_that_nobody_can_run_fails_and_opens_its_breaker(cluster: Cluster) -> None:
+async def test_a_due_run_that_no_worker_can_run_fails_and_opens_its_breaker(
+    cluster: Cluster,
+) -> None:
     """As when a deploy has lost a plugin whose schedules are stored."""
 
     def say(registrar: Registrar) -> None:

@@ -246,7 +246,7 @@ def test_names_that_would_mix_with_others_are_refused(app: Windlass, name: Any) 
     assert untouched(app)
 
 
-def test_what_is_no_plugin_is_told_what_one_is(app: Windlass) -> None:
+def test_a_wrong_plugin_object_is_refused_with_advice(app: Windlass) -> None:
     with pytest.raises(InvalidArgument, match="register"):
         app.install(object())  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="an object, not its class"):
@@ -289,7 +289,7 @@ async def test_a_task_of_a_plugin_that_was_refused_takes_no_jobs(app: Windlass) 
     assert refused.value.code == "plugin_unknown"
 
 
-async def test_who_uninstalls_what_is_not_there_is_told_what_is(app: Windlass) -> None:
+async def test_uninstalling_an_unknown_plugin_names_the_installed_ones(app: Windlass) -> None:
     with pytest.raises(PluginUnknown, match=r"(?s)windlas.*Did you mean 'windlass'"):
         await app.uninstall("windlas")
 

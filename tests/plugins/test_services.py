@@ -114,7 +114,7 @@ def needing(app: Windlass, **options: Any) -> Any:
     return app.tasks["some.needs"]
 
 
-async def test_a_handler_fails_without_what_it_needs_and_goes_on_without_the_rest() -> None:
+async def test_a_handler_fails_without_required_services_and_runs_without_optional_ones() -> None:
     async with bench() as it:
         needs = needing(it.app)
         job = await it.run(needs.call())

@@ -102,7 +102,7 @@ async def test_what_falls_into_a_black_hole_arrives_when_it_closes(
         assert await late == 1
 
 
-async def test_a_cut_ends_every_connection_and_a_refusal_lets_nobody_in(
+async def test_a_cut_ends_every_connection_and_a_refusal_accepts_none(
     postgres: tuple[Proxy, str],
 ) -> None:
     proxy, url = postgres

@@ -51,7 +51,7 @@ def test_what_changes_something_takes_an_operator_or_is_the_way_out() -> None:
     assert beneath == ["/logout"]
 
 
-def test_no_path_stands_in_the_table_twice() -> None:
+def test_no_path_is_in_the_table_twice() -> None:
     paths = [route.path for route in ROUTES]
     assert len(paths) == len(set(paths))
 
@@ -96,7 +96,7 @@ async def test_a_bent_address_of_a_page_leads_nowhere(room: Room, bend: object) 
                     assert answer.status_code in {401, 404, 405}, (method, url)
 
 
-async def test_a_viewer_reads_and_is_refused_whatever_changes_something(room: Room) -> None:
+async def test_a_viewer_reads_and_is_refused_every_change(room: Room) -> None:
     async with await room.logged_in(Role.VIEWER) as viewer:
         token = form_token((await viewer.get("/queues")).text)
         for route in ROUTES:

@@ -81,7 +81,7 @@ def test_failed_jobs_are_grouped_shown_and_run_again(everywhere: Desk) -> None:
     ]
 
 
-def test_a_group_nobody_knows_is_refused_with_the_next_step(desk: Desk) -> None:
+def test_an_unknown_group_is_refused_with_advice(desk: Desk) -> None:
     for command in ("show", "requeue"):
         said = desk("errors", command, "00000000")
         assert said.code == 1

@@ -235,7 +235,7 @@ def test_a_schedule_is_paused_and_resumed(everywhere: Diary) -> None:
     assert diary("resume", "report", "--json").json["next_at"] is not None
 
 
-def test_a_schedule_is_triggered_and_its_runs_are_told(everywhere: Diary) -> None:
+def test_a_schedule_is_triggered_and_its_runs_are_shown(everywhere: Diary) -> None:
     diary = everywhere
     job = diary("trigger", "by-hand", "--json").json["job"]
     busy = diary("trigger", "by-hand")
@@ -290,7 +290,7 @@ def test_a_schedule_is_shown_in_words(diary: Diary) -> None:
         assert words in plain, plain
 
 
-def test_failures_in_a_row_and_an_open_breaker_are_told(diary: Diary) -> None:
+def test_failures_in_a_row_and_an_open_breaker_are_shown(diary: Diary) -> None:
     diary.run(diary.app.admin.breakers.set("report", failures=2))
     diary.by_app("set", "by-hand", '--args={"region": "down"}')
     for _ in range(2):
@@ -357,7 +357,7 @@ def test_a_preview_asks_no_storage(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("order", ["remove", "delete"])
-def test_nothing_is_lost_before_somebody_says_yes(
+def test_nothing_is_deleted_before_the_user_confirms(
     diary: Diary, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for answer in ("n\n", "\n", ""):
@@ -383,9 +383,7 @@ def test_one_that_was_made_at_run_time_is_removed_without_a_promise(diary: Diary
 
 
 @pytest.mark.parametrize("order", ["show", "pause", "resume", "trigger", "reset"])
-def test_a_schedule_nobody_knows_is_refused_with_the_one_that_was_meant(
-    diary: Diary, order: str
-) -> None:
+def test_an_unknown_schedule_is_refused_with_a_suggestion(diary: Diary, order: str) -> None:
     said = diary(order, "reprot")
     assert said.code == 1
     assert "no schedule 'reprot'. Did you mean 'report'?" in said.err

@@ -97,7 +97,7 @@ def states(desk: Desk) -> dict[str, str]:
     return {one["id"]: one["state"] for one in desk("workers", "list", "--json").json}
 
 
-def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> None:
+def test_workers_are_quieted_resumed_and_stopped(everywhere: Desk) -> None:
     desk = everywhere
     desk.run(a_crew(desk))
     said = desk("workers", "quiet", "live")
@@ -116,7 +116,7 @@ def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> 
     assert (order["what"], order["subject"]) == ("workers.stop", "worker live")
 
 
-def test_all_workers_that_match_are_told_and_those_that_cannot_hear_are_not(
+def test_all_matching_live_workers_get_the_command(
     everywhere: Desk,
 ) -> None:
     desk = everywhere

@@ -20,7 +20,7 @@ class Ticking:
         return self.now
 
 
-def test_only_what_happened_is_told() -> None:
+def test_only_outcomes_that_occurred_are_printed() -> None:
     assert (
         counts_in_words({Verb.SUCCEED: 1204, Verb.RETRY: 0, Verb.FAIL: 1})
         == "1,204 succeeded, 1 failed"

@@ -19,7 +19,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_process_ends_in_time_whatever_still_runs() -> None:
+def test_a_process_ends_in_time_with_threads_still_running() -> None:
     ended = run(
         "import threading\n"
         "from windlass._cli.worker_process.signals import exit_within\n"

@@ -225,7 +225,7 @@ def test_a_signal_to_a_supervisor_and_to_its_workers_is_one_request(shop: Shop) 
     assert [shop.job(job).state for job in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
 
 
-def test_a_worker_that_is_told_to_stop_by_somebody_else_is_replaced(shop: Shop) -> None:
+def test_a_worker_that_another_process_stops_is_replaced(shop: Shop) -> None:
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         first, _ = started(supervisor)
         os.kill(first, signal.SIGTERM)
@@ -272,7 +272,7 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
         )
 
 
-def test_workers_that_are_told_to_stop_are_not_replaced(shop: Shop) -> None:
+def test_workers_that_an_operator_stops_are_not_replaced(shop: Shop) -> None:
     often = {"WINDLASS_HEARTBEAT": "100ms"}
     with Running(
         "worker", "shop:app", "--processes", "2", cwd=shop.folder, env=often

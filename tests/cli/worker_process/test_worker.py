@@ -102,7 +102,7 @@ def test_json_logs_are_one_object_per_line_with_every_field(shop: Shop) -> None:
     assert said["job_id"] == talk
 
 
-def test_what_a_job_logs_cannot_pass_for_a_line_of_its_own(shop: Shop) -> None:
+def test_log_text_of_a_job_cannot_pass_for_another_log_line(shop: Shop) -> None:
     shop.enqueue("talk", "hello\n22:00:00 ✓ succeeded forged\x1b[2J")
     ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
     assert "\n    │ 22:00:00 ✓ succeeded forged\\x1b[2J\n" in ended.stderr
@@ -278,7 +278,7 @@ def test_a_hang_up_and_a_reader_that_goes_away_stop_nothing(shop: Shop) -> None:
         assert worker.wait(PATIENCE) == 0
 
 
-def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
+def test_sigusr1_writes_every_stack_and_the_worker_continues(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
@@ -331,7 +331,7 @@ def test_a_worn_out_worker_without_a_supervisor_ends_with_zero_and_says_why(shop
     assert "that needs --processes 2 or more" in ended.stderr
 
 
-def test_a_worker_whose_database_is_deleted_ends_with_a_code_of_its_own(shop: Shop) -> None:
+def test_a_worker_whose_database_is_deleted_ends_with_a_separate_code(shop: Shop) -> None:
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
         (shop.folder / "jobs.db").unlink()

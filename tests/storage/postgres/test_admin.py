@@ -188,7 +188,7 @@ async def test_counts_with_a_cap_count_no_further_however_many_there_are(
     assert (exact[0].oldest_due, exact[2].oldest_due) == (counts.oldest_due, lanes.oldest_due)
 
 
-async def test_errors_look_at_so_many_failed_jobs_and_no_further(
+async def test_errors_read_a_bounded_number_of_failed_jobs(
     session: Session, store: PostgresStorage
 ) -> None:
     await session.run("SELECT * FROM error_groups(NULL, NULL, NULL, 20)")

@@ -241,7 +241,7 @@ async def test_of_many_who_try_an_open_breaker_at_once_one_gets_a_job(
 # --- all of it at once ------------------------------------------------------------------------
 
 
-async def test_whatever_touches_queues_limits_and_keys_at_once_never_waits_in_a_circle(
+async def test_operations_on_queues_limits_and_keys_at_once_never_deadlock(
     stores: list[PostgresStorage],
     storage: PostgresStorage,
     stranger: asyncpg.Connection[Any],

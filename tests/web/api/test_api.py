@@ -86,7 +86,7 @@ async def test_a_filter_with_a_slip_in_it_is_refused_and_does_not_match_everythi
     assert (await room.app.admin.jobs.get(A_JOB)).id == A_JOB
 
 
-async def test_one_job_is_told_with_all_there_is_to_it(room: Room) -> None:
+async def test_one_job_is_returned_with_all_fields(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
         job = (await viewer.get(f"{V1}/jobs/{A_JOB}")).json()
         assert (job["task"], job["state"], job["shown"]) == ("pay", "waiting", "ready")
@@ -233,7 +233,7 @@ async def test_schedules_are_steered(room: Room) -> None:
         problem(await admin.post(f"{V1}/schedules/run", json=nightly), 404)
 
 
-async def test_whatever_is_read_answers_a_viewer(room: Room) -> None:
+async def test_a_viewer_may_read_everything(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
         for path in READ:
             answer = await viewer.get(f"{V1}/{path}")
@@ -258,7 +258,7 @@ async def test_a_browser_orders_with_the_token_of_its_session_alone(room: Room) 
     assert (await room.app.admin.queues.get("mail")).paused
 
 
-async def test_strangers_and_wrong_addresses_get_a_problem_too(room: Room) -> None:
+async def test_anonymous_and_unknown_requests_get_a_problem_too(room: Room) -> None:
     async with room.client() as stranger:
         problem(await stranger.get(f"{V1}/jobs"), 401)
         problem(await stranger.get(f"{V1}/nothing"), 404)
@@ -267,7 +267,7 @@ async def test_strangers_and_wrong_addresses_get_a_problem_too(room: Room) -> No
         assert "GET" in wrong.headers["allow"]
 
 
-async def test_a_storage_that_is_away_is_told_and_comes_back(
+async def test_an_unreachable_storage_is_reported_and_comes_back(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> object:

@@ -33,7 +33,7 @@ def test_every_line_of_the_table_is_routed_and_documented_once() -> None:
     assert len(names) == len(set(names)) == len(ENDPOINTS)
 
 
-def test_whatever_the_document_refers_to_is_in_it_and_nothing_else() -> None:
+def test_the_document_contains_exactly_what_it_refers_to() -> None:
     told = document()
     for reference in references(told):
         _, *steps = reference.split("/")

@@ -248,7 +248,7 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
         await expect(clerk.page.locator("main")).to_contain_text("5 over all workers")
 
 
-async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> None:
+async def test_a_worker_is_paused_resumed_and_stopped(scene: Scene) -> None:
     app = scene.shop.app
     async with (
         app.worker(queues=["nobody-uses-it"]) as other,
@@ -334,7 +334,7 @@ async def spent(app: Windlass) -> bool:
     return any(one.spent_until is not None and one.spent_until > now for one in limit.budgets)
 
 
-async def test_the_storage_is_checked_and_somebody_logs_out(scene: Scene) -> None:
+async def test_the_storage_is_checked_and_a_user_logs_out(scene: Scene) -> None:
     async with ordering(scene, "/storage/", "/logout") as clerk:
         page = await clerk.tab.open("/storage")
         await page.get_by_role("button", name="Run all checks").click()

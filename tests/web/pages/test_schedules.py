@@ -48,7 +48,7 @@ async def edited(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
     return await client.post("/schedules/edit", params=NIGHTLY, data=sent, headers=BROWSER)
 
 
-async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: Room) -> None:
+async def test_schedules_are_shown_in_plain_words_with_next_and_last_runs(room: Room) -> None:
     await made(room, "by-hand", Manual(), "b@example.com")
     await room.app.admin.schedules.trigger("by-hand")
     storage = await parts_of(room.app).storage()

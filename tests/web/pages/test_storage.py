@@ -64,7 +64,7 @@ async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Median reads < 1 ms p95 < 1 ms, p99 3 ms, longest 0 ms" in page
 
 
-async def test_clocks_that_are_off_stand_out() -> None:
+async def test_clocks_that_are_off_are_marked() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await a_worker(room, "well", off=timedelta(0))
         await a_worker(room, "ahead", off=timedelta(seconds=90))

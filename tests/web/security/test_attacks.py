@@ -74,7 +74,7 @@ async def test_guesses_that_are_made_at_once_are_counted_like_others(
     assert len(checked) == PER_ADDRESS
 
 
-async def test_whoever_logs_in_is_not_counted_among_those_who_guess(room: Room) -> None:
+async def test_a_successful_login_does_not_count_as_a_guess(room: Room) -> None:
     async with room.client() as browser:
         for _ in range(MAX_FAILURES + 5):
             answer = await browser.post("/login", data=LOGIN, headers=BROWSER)
@@ -177,7 +177,7 @@ async def test_a_host_that_is_none_is_refused_and_shows_nothing(room: Room, host
         assert nothing.headers["x-frame-options"] == "DENY"
 
 
-async def test_the_length_of_an_address_counts_whatever_the_host_says(room: Room) -> None:
+async def test_the_length_of_an_address_is_limited_with_any_host(room: Room) -> None:
     async with await room.logged_in() as admin:
         long = f"/queues?x={'y' * 5000}"
         for host in (HOST, "other.test", "[::1]:80"):
@@ -321,7 +321,7 @@ async def test_not_even_a_page_that_cannot_be_made_lacks_the_headers(
     assert "secret-detail" in caplog.text
 
 
-async def test_nothing_that_lets_somebody_in_is_logged_or_shown(
+async def test_no_credential_is_logged_or_shown(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="windlass")
@@ -373,7 +373,7 @@ async def test_only_get_post_and_head_are_understood(room: Room) -> None:
 # --- streams --------------------------------------------------------------------------------------
 
 
-async def test_a_stream_names_few_things_of_its_own(room: Room) -> None:
+async def test_a_stream_may_name_few_single_items(room: Room) -> None:
     looked: set[str] = set()
 
     async def look_at(_: Admin, which: str) -> object:

@@ -39,7 +39,7 @@ async def mourned() -> JobRecord:
             await asyncio.sleep(0.02)
 
 
-async def test_a_child_that_dies_is_told_of_in_another_child(worker: None) -> None:
+async def test_on_failure_of_a_child_that_dies_runs_in_another_child(worker: None) -> None:
     job = await doomed.enqueue(7)
     told = await mourned()
     assert (told.parent, told.state) == (job.id, State.SUCCEEDED)

@@ -94,7 +94,7 @@ async def test_a_child_runs_one_job_at_a_time(worker: Worker) -> None:
         await job.cancel()
 
 
-async def test_a_child_is_replaced_after_so_many_jobs() -> None:
+async def test_a_child_is_replaced_after_its_number_of_jobs() -> None:
     async with process_app.worn, process_app.worn.worker(slots=1):
         pids = [await (await process_app.worn_me.enqueue()).result(timeout=20) for _ in range(4)]
     assert pids[0] == pids[1] != pids[2] == pids[3]
@@ -163,14 +163,14 @@ async def test_a_segfault_costs_one_job_and_three_make_it_poison(worker: Worker)
     assert [await one.result(timeout=20) for one in neighbours] == [0, 1, 2, 3, 4]
 
 
-async def test_an_exit_is_told_with_its_code(worker: Worker) -> None:
+async def test_an_exit_is_reported_with_its_code(worker: Worker) -> None:
     record = await failed(await process_app.leave.enqueue(3))
     assert record.error is not None
     assert record.error.kind == "ChildDied"
     assert "ended with exit code 3 before the job did; its peak memory was" in record.error.message
 
 
-async def test_a_child_killed_from_outside_is_told_with_its_signal(worker: Worker) -> None:
+async def test_a_child_killed_from_outside_is_reported_with_its_signal(worker: Worker) -> None:
     record = await failed(await process_app.suicide.enqueue(signal.SIGKILL))
     assert record.error is not None
     assert "was killed by SIGKILL (out of memory, or kill -9)" in record.error.message
@@ -323,7 +323,7 @@ def test_the_tasks_of_a_script_run_in_children(tmp_path: Path) -> None:
     assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
 
 
-def test_a_script_that_starts_its_worker_when_imported_is_told_so(tmp_path: Path) -> None:
+def test_a_script_that_starts_its_worker_when_imported_gets_advice(tmp_path: Path) -> None:
     ran = script(tmp_path, f"{SHOP}\nasyncio.run(main())\n")
     assert ran.returncode == 1
     assert 'Put what starts the worker under `if __name__ == "__main__":`' in ran.stderr

@@ -189,7 +189,7 @@ def test_an_idle_worker_asks_for_no_write_lock() -> None:
     assert simulate(scenario) == 0
 
 
-def test_a_due_job_of_a_queue_nobody_serves_keeps_no_worker_awake() -> None:
+def test_a_due_job_of_an_unserved_queue_keeps_no_worker_awake() -> None:
     async def scenario(world: World) -> int:
         speak = speaker(world)
         store = await world.tampered()
@@ -442,7 +442,7 @@ def test_a_strict_worker_starts_the_first_queue_first() -> None:
     simulate(scenario)
 
 
-def test_a_weighted_worker_starves_nobody() -> None:
+def test_a_weighted_worker_starves_no_queue() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world, seconds=1)
         for name in ("a", "b"):

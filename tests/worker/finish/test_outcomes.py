@@ -87,7 +87,7 @@ async def test_an_exception_is_retried_after_the_backoff(make: Make) -> None:
         assert attempt.verb is Verb.RETRY
 
 
-async def test_a_task_without_a_backoff_of_its_own_follows_the_default() -> None:
+async def test_a_task_without_a_backoff_follows_the_default() -> None:
     async with bench() as it:
         job = await ended(it, coroutine, ValueError("x"))
         assert job.due - it.clock.now() == 5 * SECOND

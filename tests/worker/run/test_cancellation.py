@@ -171,7 +171,7 @@ def test_success_wins_over_a_request() -> None:
     assert simulate(scenario).state is State.SUCCEEDED
 
 
-def test_a_handler_that_swallows_the_request_goes_on_and_is_not_asked_again_and_again() -> None:
+def test_a_handler_that_swallows_a_cancel_continues_and_is_asked_once() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")
         async def deaf() -> str:

@@ -382,7 +382,7 @@ def test_a_lifespan_that_fails_keeps_the_worker_from_starting() -> None:
     simulate(scenario)
 
 
-async def test_a_lifespan_ends_also_when_the_worker_cannot_go_on() -> None:
+async def test_a_lifespan_ends_also_when_the_worker_cannot_continue() -> None:
     closed: list[bool] = []
     async with Windlass("memory://") as app:
 
@@ -435,7 +435,7 @@ def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
         Windlass("memory://").on_transition(listener)  # type: ignore[arg-type]
 
 
-async def test_a_listener_that_exits_harms_nobody() -> None:
+async def test_a_listener_that_exits_stops_no_worker() -> None:
     async with bench() as it:
 
         @it.app.on_transition

@@ -251,7 +251,7 @@ def test_a_note_that_no_store_could_write_spoils_no_other() -> None:
     simulate(scenario)
 
 
-def test_a_store_that_fails_on_a_note_in_any_way_keeps_nobody_from_reporting() -> None:
+def test_any_error_of_the_store_on_one_note_blocks_no_other_report() -> None:
     async def scenario(world: World) -> None:
         store = await world.tampered()
         broken = True

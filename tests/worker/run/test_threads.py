@@ -99,7 +99,7 @@ async def test_what_a_function_raises_is_delivered() -> None:
     threads.close()
 
 
-def test_a_function_that_outlives_its_loop_harms_nobody() -> None:
+def test_a_function_that_outlives_its_loop_causes_no_error() -> None:
     go, ended = threading.Event(), threading.Event()
 
     def outlive() -> None:
@@ -157,7 +157,7 @@ async def test_a_function_that_keeps_its_slot_is_named_and_loudly_when_it_was_th
         await until(lambda: it.engine.slots.used == 0)
 
 
-def test_a_coroutine_that_goes_on_after_its_timeout_is_named_once() -> None:
+def test_a_coroutine_that_ignores_its_timeout_is_logged_once() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="stubborn", timeout=2)
         async def stubborn() -> None:
@@ -254,7 +254,7 @@ async def test_stuck_threads_never_let_a_worker_run_more_than_its_slots() -> Non
         assert max(most) == 2
 
 
-async def test_a_function_is_told_that_its_time_is_up() -> None:
+async def test_a_function_can_see_that_its_time_is_up() -> None:
     async with bench() as it:
         told: list[bool] = []
 
@@ -267,7 +267,7 @@ async def test_a_function_is_told_that_its_time_is_up() -> None:
         assert told == [True]
 
 
-async def test_a_stuck_thread_that_raises_in_the_end_bothers_nobody() -> None:
+async def test_a_stuck_thread_that_raises_in_the_end_causes_no_error() -> None:
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))

@@ -95,7 +95,7 @@ def test_a_breaker_opens_after_ten_failures_in_a_row() -> None:
     assert "breaker" in report.runs[0].outcome
 
 
-def test_without_a_breaker_a_doomed_schedule_goes_on() -> None:
+def test_without_a_breaker_a_failing_schedule_continues() -> None:
     async def scenario(world: World) -> int:
         ran = []
 
@@ -400,7 +400,7 @@ def test_what_cannot_be_scheduled_is_refused_where_it_is_written() -> None:
         app.schedule(Every(1), name="us", args=("us",))(needs.call("us"))
 
 
-async def test_a_schedule_with_a_delay_of_its_own_is_refused() -> None:
+async def test_a_schedule_with_a_delay_is_refused() -> None:
     async with Windlass("memory://") as app:
 
         @app.task(name="tick")

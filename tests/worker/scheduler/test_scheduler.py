@@ -155,7 +155,7 @@ async def test_of_two_schedulers_that_make_the_same_move_at_once_one_tells_and_d
     assert done == ["swept"]
 
 
-async def test_a_write_whose_answer_was_lost_is_told_of_when_it_is_repeated(stage: Stage) -> None:
+async def test_a_write_whose_answer_was_lost_is_published_when_repeated(stage: Stage) -> None:
     told: list[Event] = []
     stage.bus.subscribe(told.append)
     await stage.declare()
@@ -301,7 +301,7 @@ async def test_an_overdue_one_time_schedule_fires_once_and_never_again(stage: St
     assert (await stage.known()).state.ended
 
 
-async def test_a_manual_schedule_waits_for_somebody(stage: Stage) -> None:
+async def test_a_manual_schedule_waits_for_an_operator(stage: Stage) -> None:
     await stage.declare(rule=Manual())
     await stage.advance(HOUR)
     assert await stage.scheduler().step() == 0
@@ -331,7 +331,7 @@ async def test_a_slot_is_left_out_while_the_run_before_is_active(stage: Stage) -
     assert "still active" in outcomes[1]
 
 
-async def test_no_more_than_so_many_runs_are_active(stage: Stage) -> None:
+async def test_the_number_of_active_runs_is_bounded(stage: Stage) -> None:
     await stage.declare(overlap=2)
     for _ in range(5):
         await stage.advance(60)
@@ -402,7 +402,7 @@ async def test_an_open_breaker_leaves_slots_out_without_failing_them(stage: Stag
 # --- code and people ----------------------------------------------------------------------------
 
 
-async def test_code_changes_what_nobody_has_touched(stage: Stage) -> None:
+async def test_code_changes_values_that_no_operator_has_set(stage: Stage) -> None:
     await stage.declare()
     await stage.declare(rule=Every(HOUR))
     known = await stage.known()
@@ -470,7 +470,7 @@ async def test_a_restart_keeps_the_stored_next_slot(stage: Stage) -> None:
     assert await stage.slots() == [START + MINUTE]
 
 
-async def test_a_schedule_that_no_process_declares_is_held_and_goes_on_later(
+async def test_an_undeclared_schedule_is_held_and_continues_later(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await stage.declare(rule=Every(HOUR))

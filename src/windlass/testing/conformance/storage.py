@@ -113,7 +113,7 @@ class WakeupConformance:
         async with woken(storage, "mail"):
             await storage.admin.resume("mail")
 
-    async def test_a_deduplicated_job_wakes_nobody(self, storage: Storage) -> None:  # ENQ-10
+    async def test_a_deduplicated_job_wakes_no_subscriber(self, storage: Storage) -> None:  # ENQ-10
         await add(storage, keyed("only one"))
 
         async def again() -> None:

@@ -157,7 +157,7 @@ class RecordsEveryInsert(MemoryActions):
         return answers
 
 
-@fails(AuditConformance.test_old_records_are_pruned_in_bites)
+@fails(AuditConformance.test_old_records_are_pruned_in_chunks)
 class PrunesAllAtOnce(AuditRows):
     """Pruning knows no bounds."""
 

@@ -43,7 +43,7 @@ class ListsFailuresByNumber(_Lists):
         return sorted(rows, key=_number)
 
 
-@fails(SortConformance.test_ended_jobs_are_listed_by_when_they_ended_whatever_ended_them)
+@fails(SortConformance.test_ended_jobs_of_every_state_are_listed_by_their_end)
 class ListsStateByState(_Lists):
     """Each state by itself is in order."""
 

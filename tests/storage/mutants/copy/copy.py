@@ -47,7 +47,7 @@ class DumpsPastKeys(_Dumps):
         return replace(stored, key_until=row.key_until)
 
 
-@fails(DumpConformance.test_claim_numbers_go_on_where_they_were)
+@fails(DumpConformance.test_claim_numbers_continue_where_they_were)
 class DumpsNoHistory(_Dumps):
     """The history stays behind."""
 
@@ -55,7 +55,7 @@ class DumpsNoHistory(_Dumps):
         return replace(stored, history=())
 
 
-@fails(DumpConformance.test_logs_go_along_and_go_on)
+@fails(DumpConformance.test_logs_are_copied_and_continue)
 class DumpsNoLogs(_Dumps):
     """The log lines stay behind."""
 

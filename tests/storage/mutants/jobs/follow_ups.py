@@ -165,7 +165,7 @@ class FollowsTooSoon(ApplyRules):
         return super().end(replace(transition, then=None), now)
 
 
-@fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_whatever_it_says)
+@fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_with_any_on_conflict)
 class FollowUpsReplace(ApplyRules):
     """What follows may replace who holds its key."""
 
@@ -192,7 +192,7 @@ class FailedJobsCount(ApplyRules):
             self._db.running[ghost.seq] = ghost
 
 
-@fails(FollowUpConformance.test_a_limit_nobody_defined_is_an_error_and_nothing_has_happened)
+@fails(FollowUpConformance.test_an_undefined_limit_is_an_error_and_changes_nothing)
 class ChecksLimitsTooLate(ApplyRules):
     """That a limit is unknown comes out when half is done."""
 

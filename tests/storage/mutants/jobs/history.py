@@ -213,7 +213,7 @@ class RollupsOfTheLastWorker(ApplyRules):
         super().count(row, verb, now)
 
 
-@fails(RollupConformance.test_old_rollups_are_pruned_in_bites)
+@fails(RollupConformance.test_old_rollups_are_pruned_in_chunks)
 class PrunesAllRollups(MemoryMaintenance):
     """One call prunes all rollups that are old."""
 

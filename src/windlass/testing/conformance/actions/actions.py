@@ -83,7 +83,7 @@ class ActionConformance:
         assert await obeyed(storage, Delete(), waiting, waiting) == [DONE, UNKNOWN]
         assert len(await claim(storage, 10)) == 1
 
-    async def test_nobody_at_all_is_answered_by_nothing(self, storage: Storage) -> None:
+    async def test_no_ids_give_no_answers(self, storage: Storage) -> None:
         assert await obeyed(storage, Requeue()) == []
         assert list(await storage.orders.audits(limit=10)) == []
 

@@ -214,7 +214,7 @@ class AuditConformance:
         assert await total(storage) == 1
         assert await records(storage) == []
 
-    async def test_old_records_are_pruned_in_bites(
+    async def test_old_records_are_pruned_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await ordered(storage, 3)

@@ -84,7 +84,7 @@ class DeleteConformance:
         assert await obeyed(storage, Delete(), waiting, ended) == [DONE, DONE]
         await add(storage, keyed("k"), keyed("timed", Window.FOR_A_TIME))
 
-    async def test_its_lane_goes_on_without_it(self, storage: Storage) -> None:
+    async def test_its_lane_continues_without_it(self, storage: Storage) -> None:
         await at_most(storage, one=1)
         running = await started(storage, limited("one"))
         first, second = await add(storage, limited("one"), limited("one"))

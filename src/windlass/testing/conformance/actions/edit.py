@@ -97,7 +97,7 @@ class EditConformance:
         clock.advance(MINUTE)
         assert ids(await claim(storage, 10)) == [job]
 
-    async def test_an_instant_nobody_can_wait_for_is_brought_into_the_calendar(
+    async def test_an_instant_beyond_the_calendar_is_brought_into_it(
         self, storage: Storage
     ) -> None:
         (job,) = await add(storage, a_job())

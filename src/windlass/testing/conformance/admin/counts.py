@@ -130,7 +130,7 @@ class QueueCountConformance:
         below = await counted(storage, cap=4)
         assert (below.ready, below.scheduled, below.failed, below.cap) == (3, 3, 3, 4)
 
-    async def test_a_cap_counts_whatever_kind_of_waiting(
+    async def test_a_cap_applies_to_every_kind_of_waiting(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await at_most(storage, one=1)

@@ -286,7 +286,7 @@ class TextConformance:
         assert await every(storage, JobFilter(text="KELVIN")) == [upper]
         assert await every(storage, JobFilter(text="\u212aELVIN")) == [lower]
 
-    async def test_no_character_has_a_meaning_of_its_own(self, storage: Storage) -> None:
+    async def test_no_character_is_a_wildcard(self, storage: Storage) -> None:
         jobs = await _saying(storage, *ODD)
         await _saying(storage, *PLAIN)
         for text, job in zip(ODD, jobs, strict=True):

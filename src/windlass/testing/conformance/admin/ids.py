@@ -32,7 +32,7 @@ def made_at(clock: VirtualClock, end: str) -> JobId:
 class ShortIdConformance:
     """A shortened id finds its job."""
 
-    async def test_an_id_is_found_by_both_its_ends_whoever_made_it_and_whenever(
+    async def test_an_id_of_any_maker_and_time_is_found_by_both_its_ends(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         wanted = [JobId("f" * 26 + "9c4e07"), JobId("0" * 26 + "9c4e07")]  # of no time at all

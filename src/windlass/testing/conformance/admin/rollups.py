@@ -147,7 +147,7 @@ class RollupConformance:
         (rollup,) = await rollups(storage)
         assert rollup.counts == {"succeed": 2}
 
-    async def test_old_rollups_are_pruned_in_bites(
+    async def test_old_rollups_are_pruned_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for _ in range(3):

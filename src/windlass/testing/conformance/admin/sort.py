@@ -88,7 +88,7 @@ class SortConformance:
         of_y = msgspec.structs.replace(ordered(FAILED, "-finished"), queue="y")
         assert await every(storage, of_y, limit=1) == [b.claim.job, e.claim.job]
 
-    async def test_ended_jobs_are_listed_by_when_they_ended_whatever_ended_them(
+    async def test_ended_jobs_of_every_state_are_listed_by_their_end(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         a, b, c = await _claimed(storage, "x", "y", "x")

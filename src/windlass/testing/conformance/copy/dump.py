@@ -290,7 +290,7 @@ class DumpConformance:
         assert ids(await claim(elsewhere, 10, worker="new")) == [waiting]
         assert (await look(elsewhere, running)).state is State.WAITING
 
-    async def test_claim_numbers_go_on_where_they_were(
+    async def test_claim_numbers_continue_where_they_were(
         self, storage: Storage, elsewhere: Storage
     ) -> None:
         await happened(storage, await started(storage), Raised(OOPS, 0 * MINUTE))
@@ -302,7 +302,7 @@ class DumpConformance:
         numbers = [one.claim_number for one in await elsewhere.admin.history(again.claim.job)]
         assert numbers == [1, 2]
 
-    async def test_logs_go_along_and_go_on(
+    async def test_logs_are_copied_and_continue(
         self, storage: Storage, elsewhere: Storage, clock: VirtualClock
     ) -> None:
         running, line = await started(storage), LogLine(clock.now(), 20, "first")

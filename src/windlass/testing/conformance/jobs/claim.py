@@ -157,7 +157,7 @@ class ClaimConformance:
         assert (reply.live, list(reply.jobs)) == (False, [])
         assert (await look(storage, wanted)).state is State.WAITING
 
-    async def test_a_buried_worker_gets_nothing(self, storage: Storage) -> None:
+    async def test_a_dead_worker_gets_no_jobs(self, storage: Storage) -> None:
         await enlist(storage)
         (wanted,) = await add(storage, a_job())
         assert (await ask(storage, 0)).live

@@ -204,7 +204,7 @@ class FollowUpConformance:
         assert (await look(storage, then)).key_held
         assert not (await look(storage, running)).key_held
 
-    async def test_while_its_key_is_held_it_is_left_out_whatever_it_says(
+    async def test_while_its_key_is_held_it_is_left_out_with_any_on_conflict(
         self, storage: Storage
     ) -> None:
         (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b"old"))
@@ -226,7 +226,7 @@ class FollowUpConformance:
         assert (await look(storage, one)).key_held
         assert not await is_stored(storage, two)
 
-    async def test_a_limit_nobody_defined_is_an_error_and_nothing_has_happened(
+    async def test_an_undefined_limit_is_an_error_and_changes_nothing(
         self, storage: Storage
     ) -> None:
         other, running = await started(storage), await started(storage)

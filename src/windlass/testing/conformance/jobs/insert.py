@@ -140,7 +140,7 @@ class InsertConformance:
         assert (await look(storage, late)).due == clock.now() - HOUR
         assert ids(await claim(storage, 2)) == [late, fresh]
 
-    async def test_times_beyond_the_calendar_stop_nobody(
+    async def test_times_beyond_the_calendar_block_no_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)

@@ -134,7 +134,7 @@ class SuccessJobConformance:
         assert await total(storage) == 2
         assert (await look(storage, holder)).key_held
 
-    async def test_a_run_that_goes_on_keeps_its_key_from_what_follows(
+    async def test_a_run_that_continues_keeps_its_key_from_its_follow_up(
         self, storage: Storage
     ) -> None:
         running = await started(storage, keyed("k"))
@@ -143,7 +143,7 @@ class SuccessJobConformance:
         assert await total(storage) == 1
         assert (await look(storage, running)).key_held
 
-    async def test_a_held_key_stops_no_end_whatever_is_said_about_conflicts(
+    async def test_a_held_key_stops_no_end_with_any_on_conflict(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b'"first"'))

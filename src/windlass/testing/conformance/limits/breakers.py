@@ -85,7 +85,7 @@ async def state(storage: Storage, name: str = "shop") -> BreakerState:
 class BreakerConformance:
     """The outcomes that open a breaker, and those that do not."""
 
-    async def test_so_many_failures_in_a_row_open_it_and_one_less_does_not(
+    async def test_it_opens_at_its_number_of_failures_and_not_before(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # BRK
         await guard(storage, 3)
@@ -132,7 +132,7 @@ class BreakerConformance:
             assert (await state(storage)).failures == count, outcome
         assert (await state(storage)).opened == 1
 
-    async def test_what_is_not_the_tasks_fault_is_no_failure_and_no_success(
+    async def test_outcomes_without_an_attempt_are_no_failure_and_no_success(
         self, storage: Storage
     ) -> None:
         await guard(storage, 2)

@@ -110,7 +110,7 @@ class DrainConformance:
         (job,) = await add(storage, limited("db"))
         assert ids(await claim(storage, 10)) == [job]
 
-    async def test_draining_a_limit_nobody_defined_is_an_error(self, storage: Storage) -> None:
+    async def test_draining_an_undefined_limit_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(LimitUnknown):
             await storage.limits.drain("nobody")
 

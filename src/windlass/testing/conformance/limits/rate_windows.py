@@ -109,7 +109,7 @@ class RateWindowConformance:
         periods = (begun[-1][0] - begun[0][0]) / (10 * SECOND)
         assert sum(wanted[:-1]) <= 4 * periods + 3
 
-    async def test_whoever_comes_when_told_gets_the_whole_rate(
+    async def test_asking_at_next_at_gets_the_whole_rate(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         rate = Rate(7, 10 * SECOND, 3)

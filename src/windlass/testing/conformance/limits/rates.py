@@ -134,9 +134,7 @@ class RateConformance:
         await happened(storage, running, Interrupted())
         assert await claim(storage, 10) == []
 
-    async def test_a_retry_needs_a_token_of_its_own(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
+    async def test_a_retry_needs_another_token(self, storage: Storage, clock: VirtualClock) -> None:
         await define(storage, 1, HOUR)
         running = await started(storage, limited("api"))
         await happened(storage, running, Raised(OOPS))

@@ -98,7 +98,7 @@ class CompactionConformance:
         assert await compacted(storage, older_than=HOUR, limit=1000) > 0
         assert [one for one in await rollups(storage) if one.minute >= young[0].minute] == young
 
-    async def test_it_is_done_in_bites(self, storage: Storage, clock: VirtualClock) -> None:
+    async def test_it_is_done_in_chunks(self, storage: Storage, clock: VirtualClock) -> None:
         await worked(storage, clock, 6, 25 * MINUTE)
         clock.advance(DAY)
         before = await rollups(storage)

@@ -119,7 +119,9 @@ class MaxRunningConformance:
         await happened(storage, running, Raised(OOPS))
         assert ids(await claim(storage)) == [behind]
 
-    async def test_burial_makes_no_room_and_reaping_does(self, storage: Storage) -> None:
+    async def test_declaring_a_worker_dead_makes_no_room_and_reaping_does(
+        self, storage: Storage
+    ) -> None:
         await let_run(storage, 1)
         await started(storage)
         (behind,) = await add(storage, a_job(priority=-1))

@@ -166,7 +166,7 @@ class ScheduleConformance:
             after = rows[-1].name
         assert paged == every
 
-    async def test_every_name_is_a_schedule_of_its_own(
+    async def test_every_name_is_a_separate_schedule(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for name in ODD_NAMES:

@@ -179,7 +179,7 @@ class KeyHolderConformance:
         await replaced(storage, first.id, second)
         assert (await look(storage, first)).payload == b"2"
 
-    async def test_a_limit_nobody_defined_replaces_nothing(self, storage: Storage) -> None:
+    async def test_an_undefined_limit_replaces_nothing(self, storage: Storage) -> None:
         (holder,) = await add(storage, keyed("k"))
         before = await look(storage, holder)
         new = meeting(OnConflict.REPLACE, payload=b"new", limits=(LimitUse("nobody"),))

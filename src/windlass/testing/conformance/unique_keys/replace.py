@@ -166,7 +166,7 @@ class ReplaceConformance:
             await replaced(storage, holder, new)
             assert (await look(storage, holder)).due == due
 
-    async def test_the_expiry_is_that_of_a_new_job_whatever_is_replaced(
+    async def test_every_replace_sets_the_expiry_of_the_new_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for what in REPLACING:

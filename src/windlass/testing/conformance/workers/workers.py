@@ -116,7 +116,7 @@ class HeartbeatConformance:
         assert (record.state, record.running) == (WorkerState.LIVE, 1)
         assert (await look(storage, running)).state is State.RUNNING
 
-    async def test_registering_does_not_revive_a_buried_worker(self, storage: Storage) -> None:
+    async def test_registering_does_not_revive_a_dead_worker(self, storage: Storage) -> None:
         await enlist(storage)
         await storage.workers.bury(["w1"])
         await enlist(storage)
@@ -180,7 +180,7 @@ class HeartbeatConformance:
         clock.advance(LEASE)
         assert list(await storage.workers.overdue()) == []
 
-    async def test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it(
+    async def test_the_heartbeat_of_a_dead_worker_reports_that_and_does_not_revive_it(
         self, storage: Storage
     ) -> None:
         await enlist(storage)
@@ -230,7 +230,7 @@ class WorkerLeaveConformance:
         (record,) = await storage.workers.workers()
         assert (record.state, record.ended_at) == (WorkerState.GONE, left)
 
-    async def test_a_buried_worker_that_leaves_gives_back_its_claims_and_stays_dead(
+    async def test_a_dead_worker_that_leaves_gives_back_its_claims_and_stays_dead(
         self, storage: Storage
     ) -> None:
         running = await started(storage)
