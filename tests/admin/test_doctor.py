@@ -66,7 +66,7 @@ REDIS: Mapping[str, float | str] = {
 
 
 @pytest.mark.parametrize("facts", [SQLITE, POSTGRES, REDIS], ids=["sqlite", "postgres", "redis"])
-def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
+def test_a_healthy_storage_is_reported_as_ok(facts: Mapping[str, Any]) -> None:
     found = list(check_health(facts))
     assert len(found) >= 3
     assert {one.level for one in found} == {"ok"}
@@ -154,7 +154,7 @@ def named(found: Sequence[Finding], name: str) -> Finding:
     return one
 
 
-async def test_an_app_at_work_is_in_order() -> None:
+async def test_an_app_with_workers_passes_all_checks() -> None:
     app = an_app()
     with isolated(app):
         async with app:

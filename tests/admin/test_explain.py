@@ -542,7 +542,7 @@ async def test_all_causes_are_named_and_the_one_without_an_end_comes_first(
     assert (await explain(storage, job)).expected_at == START + HOUR
 
 
-async def test_what_passes_before_a_job_is_due_does_not_hold_it(storage: Storage) -> None:
+async def test_a_cause_that_ends_before_the_due_time_does_not_hold_a_job(storage: Storage) -> None:
     await storage.limits.define([LimitSpec(name="one", concurrency=1)])
     await started(storage, limited("one"))
     other = await claim_after(storage)

@@ -80,7 +80,7 @@ async def test_a_series_of_too_many_points_is_refused(storage: Storage) -> None:
         await admin.stats.series(now - HOUR, now, step=90)
 
 
-async def test_what_lies_days_back_comes_by_the_hour(storage: Storage) -> None:
+async def test_old_statistics_come_by_the_hour(storage: Storage) -> None:
     admin = admin_of(storage)
     now = await admin.storage.now()
     assert (await admin.stats.series(now - timedelta(days=3), now, step=MINUTE)).step == HOUR

@@ -15,7 +15,7 @@ async def duties(app: Windlass) -> dict[str, Duty]:
     return {row.start.id: row.duty for row in await app.admin.workers.list()}
 
 
-async def test_orders_reach_the_workers_that_are_named_and_are_on_record() -> None:
+async def test_commands_reach_the_named_workers_and_are_recorded() -> None:
     async with Windlass("memory://") as app:
         await enlist(await parts_of(app).storage(), "w1", "w2", "w3")
         admin = app.admin.acting("alice")

@@ -160,7 +160,7 @@ async def test_a_preview_stores_nothing(app: Windlass) -> None:
 # --- whose word holds -----------------------------------------------------------------------------
 
 
-async def test_what_a_person_changed_holds_also_when_code_changes_the_same(stage: Stage) -> None:
+async def test_an_operators_value_holds_when_code_changes_the_same_one(stage: Stage) -> None:
     await stage.declare()
     await stage.book.change("nightly", by="ann", rule=Every(2 * HOUR))
     await stage.declare(rule=Every(3 * HOUR))
@@ -386,7 +386,7 @@ async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windla
     assert await app.admin.schedules.list(removed=True) == []
 
 
-async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> None:
+async def test_the_audit_log_names_the_given_operator(app: Windlass) -> None:
     task, admin = report_of(app), app.admin
     await admin.acting("ada").schedules.create("made", Every(3600), task.call("eu"))
     await admin.acting("ben").schedules.change("made", rule=Every(60))

@@ -157,7 +157,7 @@ def test_a_twin_of_an_error_is_the_same_but_another() -> None:
     assert error.__notes__ == ["a note"]
 
 
-def test_what_cannot_be_copied_is_shared() -> None:
+def test_an_error_that_cannot_be_copied_is_shared() -> None:
     error = Exception.__new__(Stubborn)
     assert copy_error(error) is error
 

@@ -347,7 +347,7 @@ async def later_items() -> AsyncIterator[int]:
         ("work", "'work' is not one"),
     ],
 )
-def test_what_is_no_plain_function_is_refused_with_what_to_write(
+def test_a_task_that_is_no_plain_function_is_refused_with_advice(
     app: Windlass, odd: Any, told: str
 ) -> None:
     with pytest.raises(DefinitionError, match=f"A task is a plain or an async function: .*{told}"):

@@ -208,7 +208,7 @@ async def test_an_id_may_be_written_as_uuids_are(app: Windlass) -> None:
 @pytest.mark.parametrize(
     "given", ["", "x", "0" * 31, "0" * 33, 5, 1.5, b"0" * 32, "g" * 32, "0" * 12 + "8" + "0" * 19]
 )
-async def test_what_is_no_id_is_refused(app: Windlass, given: Any) -> None:
+async def test_an_invalid_id_is_refused(app: Windlass, given: Any) -> None:
     mail = mail_of(app)
     with pytest.raises(InvalidArgument):
         mail.options(id=given)
@@ -238,7 +238,7 @@ def test_blocking_calls_take_ids_too() -> None:
         app.blocking.close()
 
 
-async def test_orders_take_ids_too(app: Windlass) -> None:
+async def test_actions_take_ids_too(app: Windlass) -> None:
     mail = mail_of(app)
     one = uuid.uuid4()
     for _ in range(2):

@@ -257,7 +257,7 @@ async def test_an_outage_ends_nobodys_wait() -> None:
 
 
 @pytest.mark.parametrize("error", [StorageReplaced("another file"), ZeroDivisionError("a bug")])
-async def test_what_no_waiting_can_cure_reaches_everybody_who_waits(error: Exception) -> None:
+async def test_a_permanent_error_reaches_every_waiting_caller(error: Exception) -> None:
     app = Windlass("memory://")
 
     @app.task

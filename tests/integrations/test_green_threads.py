@@ -127,7 +127,7 @@ import eventlet; eventlet.monkey_patch()
         (EVENTLET, "sqlite:///jobs.db", "Use gevent (gunicorn -k gevent)"),
     ],
 )
-def test_what_cannot_work_on_green_threads_is_refused_at_the_first_call(
+def test_unsupported_calls_on_green_threads_are_refused_at_the_first_call(
     patches: str, url: str, advice: str, tmp_path: Path
 ) -> None:
     said = run(tmp_path, "-c", patches + TASK.format(url=url) + ONE_CALL)

@@ -79,7 +79,9 @@ def test_a_service_is_of_the_kind_that_is_asked_for(services: AttachedServices) 
 
 
 @pytest.mark.parametrize("service", [{}, [], 5, None, Mailer().send])
-def test_what_cannot_be_held_weakly_is_refused(services: AttachedServices, service: Any) -> None:
+def test_a_service_without_weak_references_is_refused(
+    services: AttachedServices, service: Any
+) -> None:
     with pytest.raises(InvalidArgument, match="mailer"):
         services.attach("mailer", service)
 

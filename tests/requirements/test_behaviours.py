@@ -121,7 +121,7 @@ def test_a_test_that_exists_is_left_alone(real: str) -> None:
     assert list(unknown_tests(a_table(("A-1", proven(real))))) == []
 
 
-def test_what_is_missing_is_counted() -> None:
+def test_missing_behaviours_are_counted() -> None:
     table = a_table(("A-1", Behaviour("x", missing="to be built")), ("A-2", proven()))
     assert table.missing == {"A-1"}
 

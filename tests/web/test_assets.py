@@ -78,7 +78,7 @@ def test_another_content_has_another_name() -> None:
         one.name("life.js")
 
 
-def test_what_is_packed_unpacks_to_the_same() -> None:
+def test_packed_files_unpack_to_the_same() -> None:
     for asset in Assets()._by_name.values():
         assert gzip.decompress(asset.packed) == asset.content
 

@@ -88,7 +88,7 @@ def test_an_unknown_group_is_refused_with_advice(desk: Desk) -> None:
         assert "`windlass errors list` shows all groups" in said.err
 
 
-def test_orders_are_listed_with_who_gave_them(everywhere: Desk) -> None:
+def test_actions_are_listed_with_their_operators(everywhere: Desk) -> None:
     desk = everywhere
     assert desk("audit").out == "The audit log is empty.\n"
     desk("queues", "pause", "mail")

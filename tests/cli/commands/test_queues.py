@@ -42,7 +42,7 @@ FIELDS = {
 }
 
 
-def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> None:
+def test_queue_settings_are_stored_shown_and_removed(everywhere: Desk) -> None:
     desk = everywhere
     desk.fetch.enqueue_sync("a")
     everything = (

@@ -200,7 +200,7 @@ def test_a_schedule_is_made_changed_and_deleted(everywhere: Diary) -> None:
     assert diary("show", "tokyo").code == 1
 
 
-def test_what_was_changed_is_shown_with_what_the_code_says(everywhere: Diary) -> None:
+def test_changed_values_are_shown_with_the_codes(everywhere: Diary) -> None:
     diary = everywhere
     told = diary.by_app(
         "set", "by-hand", '--args={"region": "jp"}', "--once=2030-12-24T08:00+01:00", "--json"

@@ -138,7 +138,7 @@ async def _another(desk: Desk) -> None:
     )
 
 
-def test_a_stop_is_asked_about_and_wrong_words_are_refused(
+def test_a_stop_asks_for_confirmation_and_wrong_options_are_refused(
     everywhere: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = everywhere

@@ -66,7 +66,7 @@ def test_a_wrong_instant_says_how_they_are_written(desk: Desk) -> None:
 # --- everything that matches ----------------------------------------------------------------------
 
 
-def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk) -> None:
+def test_a_bulk_action_is_counted_applied_and_recorded(everywhere: Desk) -> None:
     desk = everywhere
     ids = broken(desk, 1, 2, 3)
     filters = ("--all", "--state", "failed", "--queue", "bank")
@@ -198,7 +198,7 @@ def test_one_job_is_named_by_a_shortened_id_and_several_by_whole_ones(everywhere
         (["edit", "a" * 32, "--due", "soon"], "--due takes an instant"),
     ],
 )
-def test_what_is_asked_wrongly_changes_nothing(desk: Desk, words: list[str], says: str) -> None:
+def test_an_invalid_command_changes_nothing(desk: Desk, words: list[str], says: str) -> None:
     said = desk("jobs", *words)
     assert said.code == 1
     assert says in said.err

@@ -235,7 +235,7 @@ def test_an_error_of_several_lines_is_shown_line_by_line(desk: Desk) -> None:
     assert "\\t" not in "".join(lines)
 
 
-def test_what_jobs_bring_along_steers_no_terminal(everywhere: Desk) -> None:
+def test_text_of_jobs_cannot_control_the_terminal(everywhere: Desk) -> None:
     desk = everywhere
     asked = NewJob(id=new_job_id(), task="evil", queue="evil", tenant=f"t{STEERS}")
     claimed = running(desk, asked)
@@ -362,7 +362,9 @@ def test_a_scheduled_job_is_run_now_and_a_running_one_is_not(everywhere: Desk) -
 
 
 @pytest.mark.parametrize("order", ["cancel", "discard"])
-def test_what_ends_jobs_asks_first(desk: Desk, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_end_jobs_ask_first(
+    desk: Desk, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = desk.fetch.enqueue_sync("a").id
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     said = desk("jobs", order, job)

@@ -76,7 +76,7 @@ def test_the_last_line_tells_everything() -> None:
     )
 
 
-def test_what_workers_did_is_counted_and_what_was_ordered_is_not() -> None:
+def test_changes_by_workers_are_counted_and_operators_actions_are_not() -> None:
     def moved(verb: Verb, worker: str = "w1") -> JobMoved:
         return JobMoved(
             verb=verb,

@@ -307,7 +307,7 @@ async def test_a_page_is_answered_and_the_connection_ends(port: int) -> None:
         ("\x16\x03\x01\x02", 400),
     ],
 )
-async def test_what_is_no_get_of_a_page_is_refused(port: int, request_line: str, code: int) -> None:
+async def test_requests_other_than_get_are_refused(port: int, request_line: str, code: int) -> None:
     answer = await said(port, f"{request_line}\r\n\r\n".encode())
     assert answer.startswith(f"HTTP/1.1 {code} ")
 

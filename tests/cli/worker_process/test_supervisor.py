@@ -132,7 +132,7 @@ def test_a_child_that_dies_at_import_is_started_again_and_then_given_up(shop: Sh
         ) in supervisor.text
 
 
-def test_the_others_stop_in_order_when_one_is_given_up(shop: Shop) -> None:
+def test_the_other_children_stop_gracefully_when_one_is_given_up(shop: Shop) -> None:
     # The second one to be imported, and every one after it, fails.
     (shop.folder / "odd.py").write_text(
         "import os\nfrom shop import app\n"
@@ -154,7 +154,7 @@ def test_the_others_stop_in_order_when_one_is_given_up(shop: Shop) -> None:
         ("shop:ap", "module 'shop' has no 'ap'. Its app is called app: use shop:app"),
     ],
 )
-def test_what_cannot_get_better_is_given_up_at_once(shop: Shop, target: str, says: str) -> None:
+def test_a_permanent_failure_is_given_up_at_once(shop: Shop, target: str, says: str) -> None:
     ended = windlass("worker", target, "--processes", "3", cwd=shop.folder)
     assert ended.returncode == 1
     assert f"giving up: worker 1 cannot start: {says}" in ended.stderr

@@ -191,7 +191,7 @@ def test_a_worker_that_could_not_store_an_outcome_says_so_and_exits_with_73(
         assert worker.wait() == 73
 
 
-def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
+def test_jobs_released_at_a_stop_are_in_the_last_count(shop: Shop) -> None:
     (shop.folder / "held.py").write_text(
         "import time\n"
         "from shop import Context, app, begin\n"
@@ -216,7 +216,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
         assert worker.wait() == 0
 
 
-def test_what_became_of_a_dead_workers_job_is_in_the_last_count(shop: Shop) -> None:
+def test_jobs_of_a_dead_worker_are_in_the_last_count(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0, on_lost="fail")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
@@ -250,7 +250,7 @@ def test_a_signal_is_answered_while_a_job_blocks_the_loop(shop: Shop) -> None:
     assert shop.job(job).state is State.SUCCEEDED
 
 
-def test_a_stop_before_the_app_is_imported_ends_it_in_order(shop: Shop, tmp_path: Path) -> None:
+def test_a_stop_before_the_app_is_imported_ends_it_gracefully(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
     with Running("worker", "slow:app", cwd=shop.folder) as worker:
         worker.wait_for("importing")

@@ -83,7 +83,7 @@ def test_a_job_of_another_task_can_be_the_answer_and_cannot_be_replaced(what: On
     assert refuses(what, "shop.bill", "shop.send") == (what is not OnConflict.REUSE)
 
 
-def test_what_to_do_survives_being_stored_by_its_name() -> None:
+def test_on_conflict_survives_being_stored_by_its_name() -> None:
     for what in OnConflict:
         assert OnConflict(what.value) is what
         unique = UniqueKey("k", on_conflict=what)

@@ -131,7 +131,7 @@ def test_the_promised_opening_is_honest_to_the_microsecond(
 
 @few
 @given(bucket=used_buckets(), cost=st.integers(1, 9), later=st.integers(0, 10**7))
-def test_what_is_admitted_now_would_be_admitted_later(
+def test_a_job_admitted_now_would_be_admitted_later(
     bucket: tuple[Rate, datetime | None], cost: int, later: int
 ) -> None:
     rate, spent_until = bucket
@@ -258,7 +258,7 @@ def test_a_drained_bucket_fills_token_by_token() -> None:
     assert [tokens_free(rate, empty, NOW + n * SECOND) for n in range(5)] == [0, 1, 2, 3, 3]
 
 
-def test_what_is_owed_are_tokens_and_not_time() -> None:
+def test_a_debt_is_counted_in_tokens_and_not_in_time() -> None:
     slow, fast = Rate(1, 60 * SECOND, 4), Rate(1, SECOND, 4)
     assert rescale_debt(fast, NOW + 150 * SECOND, before=slow, now=NOW) == NOW + 2.5 * SECOND
     assert rescale_debt(slow, NOW + 2.5 * SECOND, before=fast, now=NOW) == NOW + 150 * SECOND

@@ -70,7 +70,7 @@ def test_a_positional_only_argument_cannot_be_named() -> None:
     assert Codec(function).decode(Codec(function).encode((5,), {})) == ((5,), {})
 
 
-def test_what_cannot_be_stored_is_named_with_what_can() -> None:
+def test_an_unsupported_type_is_named_with_the_supported_ones() -> None:
     refusals: list[Callable[[], object]] = [
         lambda: Codec(anything).encode((Opaque(),), {}),
         lambda: Codec(anything).encode(([{"deep": Opaque()}],), {}),

@@ -189,7 +189,7 @@ class LosesAMinute(MemoryMaintenance):
         return saved
 
 
-@fails(CompactionConformance.test_what_is_not_old_enough_keeps_its_minutes)
+@fails(CompactionConformance.test_recent_rollups_keep_their_minutes)
 class CompactsEverything(MemoryMaintenance):
     """Young minutes are merged, too."""
 

@@ -196,7 +196,7 @@ async def test_a_url_as_libpq_takes_it_opens(postgres_url: str) -> None:
     await storage.close()
 
 
-async def test_what_the_driver_cannot_promise_is_refused(postgres_url: str) -> None:
+async def test_url_options_that_the_driver_cannot_keep_are_refused(postgres_url: str) -> None:
     told = str(await refused(f"{postgres_url}?sslmode=require&channel_binding=require"))
     assert "channel_binding=require" in told
     assert "sslmode=verify-full" in told

@@ -200,7 +200,7 @@ async def test_the_heartbeat_survives_the_end_of_its_session(
     await pulse.close()
 
 
-async def test_a_cancelled_caller_leaves_the_connection_in_order(
+async def test_a_cancelled_caller_leaves_the_connection_usable(
     storage: PostgresStorage,
 ) -> None:
     for _ in range(20):

@@ -242,7 +242,7 @@ async def test_limited_jobs_are_cancelled_wherever_they_are(storage: PostgresSto
     assert await claim(storage, 5) == []
 
 
-async def test_what_is_beyond_the_calendar_is_stored_in_their_transaction_as_in_ours(
+async def test_instants_beyond_the_calendar_are_stored_alike_in_the_users_transaction(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     ages = {"delay": timedelta.max, "timeout": timedelta.max, "expires": timedelta.max}

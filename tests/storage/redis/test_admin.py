@@ -260,7 +260,7 @@ class TestLooks:
             assert await every(storage, wanted, limit=1) == expected, wanted
         assert len(found(await storage.admin.find(WANTED[0], limit=100))) == 9
 
-    async def test_who_gives_up_says_how_far_it_came_and_meets_each_once(
+    async def test_a_bounded_search_says_how_far_it_came_and_finds_each_job_once(
         self, storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(find, "JOBS_PER_SCAN", 2)
@@ -437,7 +437,7 @@ async def test_the_list_of_those_that_retry_follows_every_way_out(
     assert await retry_counts(storage) == {"default": 0, "other": 2}
 
 
-async def test_what_the_user_of_the_url_may_not_ask_is_left_out_of_the_health(
+async def test_forbidden_values_are_left_out_of_the_health(
     redis_prefix: tuple[str, str], server: Redis
 ) -> None:
     url, prefix = redis_prefix

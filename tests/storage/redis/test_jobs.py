@@ -345,7 +345,7 @@ class TestKeys:
 
 class TestCost:
     @pytest.mark.parametrize("many", [100_000])
-    async def test_what_a_claim_calls_does_not_grow_with_what_is_stored(
+    async def test_the_calls_of_a_claim_do_not_grow_with_the_number_of_jobs(
         self, storage: Storage, server: Redis, key: str, many: int
     ) -> None:
         await at_most(storage, db=1)

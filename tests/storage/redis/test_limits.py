@@ -212,7 +212,9 @@ class TestSettings:
 
 
 class TestReplacing:
-    async def test_what_few_jobs_carry_is_kept_but_for_the_context(self, storage: Storage) -> None:
+    async def test_a_replacement_keeps_rare_fields_except_for_the_context(
+        self, storage: Storage
+    ) -> None:
         unique = UniqueKey("k", on_conflict=OnConflict.REPLACE_ARGUMENTS)
         follow = FollowUp(task="f", limits=(LimitUse("x"),), timeout=SECOND)
         first = replace(

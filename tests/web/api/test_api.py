@@ -112,7 +112,7 @@ async def test_arguments_that_are_no_json_do_no_harm(room: Room) -> None:
         assert [job["unreadable"] for job in page.json()["jobs"]] == [True] * 4
 
 
-async def test_orders_for_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
+async def test_actions_on_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
     async with program(room, Role.OPERATOR) as operator:
         edited = await operator.post(f"{V1}/jobs/{A_JOB}/edit", json={"priority": 7})
         assert edited.json()["priority"] == 7
@@ -139,7 +139,7 @@ async def test_orders_for_one_job_change_it_and_are_recorded_under_the_name(room
     assert ("dashboard:the-operator", "jobs.delete") in done
 
 
-async def test_an_order_for_many_is_counted_first_and_then_done(room: Room) -> None:
+async def test_a_bulk_action_is_counted_first_and_then_done(room: Room) -> None:
     order = {"order": "cancel", "filter": {"queue": "money"}}
     async with program(room, Role.OPERATOR) as operator:
         dry = (await operator.post(f"{V1}/orders", json={**order, "dry_run": True})).json()
@@ -243,7 +243,7 @@ async def test_a_viewer_may_read_everything(room: Room) -> None:
         problem(await viewer.post(f"{V1}/doctor"), 403)
 
 
-async def test_a_browser_orders_with_the_token_of_its_session_alone(room: Room) -> None:
+async def test_a_browser_needs_the_token_of_its_session_for_actions(room: Room) -> None:
     async with await room.logged_in() as admin:
         body = {"queue": "mail"}
         problem(await admin.post(f"{V1}/queues/pause", json=body, headers=BROWSER), 403)

@@ -44,7 +44,7 @@ def test_the_document_contains_exactly_what_it_refers_to() -> None:
     assert used == {f"#/components/schemas/{name}" for name in told["components"]["schemas"]}
 
 
-def test_orders_say_the_role_they_take() -> None:
+def test_actions_document_their_role() -> None:
     for line in ENDPOINTS:
         operation = document()["paths"][line.address][line.method.lower()]
         assert str(line.role) in operation["description"]

@@ -73,7 +73,7 @@ def _job(n: int, payload: bytes = b"{}", queue: str = "long") -> NewJob:
 # --- lists of jobs --------------------------------------------------------------------------------
 
 
-async def test_what_jobs_carry_is_shortened_in_lists_and_whole_at_their_own_address(
+async def test_payloads_are_shortened_in_lists_and_whole_at_the_address_of_the_job(
     room: Room,
 ) -> None:
     text = json.dumps({"text": "<" * 5000, "end": 1}).encode()

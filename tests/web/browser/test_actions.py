@@ -64,7 +64,7 @@ that begin with the words it names, and is told if one was left out.
 """
 
 
-async def test_every_order_of_the_route_table_is_clicked_here() -> None:
+async def test_every_action_of_the_route_table_is_clicked_here() -> None:
     sent = {
         route.path
         for route in ROUTES
@@ -346,7 +346,7 @@ async def test_the_storage_is_checked_and_a_user_logs_out(scene: Scene) -> None:
         clerk.tab.wrong = [one for one in clerk.tab.wrong if "401" not in one]
 
 
-async def test_the_audit_log_leads_from_an_order_to_its_subject(scene: Scene) -> None:
+async def test_the_audit_log_links_an_action_to_its_subject(scene: Scene) -> None:
     await scene.shop.app.admin.acting("grace").queues.pause("imports")
     await scene.shop.app.admin.acting("grace").queues.resume("imports")
     async with walking(scene) as tab:

@@ -121,7 +121,7 @@ async def test_jobs_that_fail_after_the_question_are_not_changed(room: Room) -> 
         assert unsaid.status_code == 400  # a form that does not say until when does nothing
 
 
-async def test_the_range_of_the_page_holds_for_its_orders(room: Room) -> None:
+async def test_the_range_of_the_page_applies_to_its_actions(room: Room) -> None:
     async with await room.logged_in() as admin:
         now = await room.app.admin.storage.now()
         assert (await room.app.admin.errors.groups(since=now - timedelta(hours=1))).groups

@@ -279,7 +279,7 @@ async def test_large_arguments_are_cut_and_can_be_had_whole_by_operators() -> No
             assert (await viewer.get(f"/jobs/{job}/arguments.json")).status_code == 403
 
 
-def test_what_is_no_json_is_shown_as_it_is() -> None:
+def test_values_that_are_no_json_are_shown_as_they_are() -> None:
     assert format_json(b"\xffnot json").text.endswith("not json")
     assert format_json(b'{"a":[1]}').text == '{\n  "a": [\n    1\n  ]\n}'
     assert format_json(b"[" * 20_000).cut

@@ -72,7 +72,7 @@ async def test_schedules_are_shown_in_plain_words_with_next_and_last_runs(room: 
         assert "No schedule yet" in (await admin.get("/schedules")).text
 
 
-async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
+async def test_actions_on_schedules_are_done_and_recorded(room: Room) -> None:
     async with await room.logged_in() as admin:
         done = await room.order(admin, "/schedules/run", NIGHTLY)
         assert done.headers["location"] == "/schedules"
@@ -100,7 +100,7 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
         assert {one.note.who for one in records[:-1]} == {"dashboard:the-admin"}
 
 
-async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
+async def test_changes_of_schedules_are_noticed_without_reading_all_of_them(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin, storage = room.app.admin, await parts_of(room.app).storage()
@@ -161,7 +161,7 @@ async def test_the_next_firings_are_seen_before_anything_is_saved(room: Room) ->
         assert plan.rule == Cron("30 3 * * *", "Europe/Berlin")  # and nothing was saved
 
 
-async def test_what_is_saved_holds_and_only_what_was_changed(room: Room) -> None:
+async def test_only_changed_fields_are_saved(room: Room) -> None:
     async with await room.logged_in() as admin:
         saved = await edited(
             admin,

@@ -75,7 +75,7 @@ async def test_clocks_that_are_off_are_marked() -> None:
         assert page.index("host-ahead") < page.index("host-behind") < page.index("host-well")
 
 
-async def test_all_checks_are_run_by_order_and_say_what_to_do() -> None:
+async def test_all_checks_run_on_request_and_give_advice() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         send = room.app.tasks.find("send")
         assert send is not None

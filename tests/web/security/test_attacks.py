@@ -241,7 +241,7 @@ FILTERS = {
 }
 
 
-async def test_no_word_of_a_query_breaks_a_page(room: Room) -> None:
+async def test_no_query_breaks_a_page(room: Room) -> None:
     async with await room.logged_in() as admin:
         for path, names in FILTERS.items():
             for name in names:
@@ -263,7 +263,7 @@ FORMS: list[tuple[str, dict[str, str], list[str]]] = [
 ]
 
 
-async def test_no_field_of_a_form_breaks_its_order(room: Room) -> None:
+async def test_no_field_of_a_form_breaks_its_action(room: Room) -> None:
     async with await room.logged_in() as admin:
         token = form_token((await admin.get("/queues")).text)
         for path, rest, names in FORMS:
@@ -274,7 +274,7 @@ async def test_no_field_of_a_form_breaks_its_order(room: Room) -> None:
                     assert answer.status_code < 500, (path, name, value)
 
 
-async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> None:
+async def test_a_bulk_action_without_any_filter_does_nothing(room: Room) -> None:
     async with await room.logged_in() as admin:
         token = form_token((await admin.get("/queues")).text)
         for verb in ("delete", "cancel", "requeue", "discard"):
@@ -284,7 +284,7 @@ async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> N
     assert (await room.app.admin.jobs.get(A_JOB)).state == "waiting"
 
 
-async def test_an_order_of_a_program_is_bounded_and_narrowed_like_one_of_a_person(
+async def test_api_actions_are_bounded_and_filtered_like_those_of_pages(
     room: Room,
 ) -> None:
     async with room.client() as machine:

@@ -97,7 +97,7 @@ async def test_a_machine_acts_by_its_token_without_any_form() -> None:
         assert (await room.app.admin.queues.get("mail")).paused
 
 
-async def test_the_host_says_who_asks_by_a_word_a_person_or_later() -> None:
+async def test_the_host_answers_with_a_role_a_person_or_an_awaitable() -> None:
     def ask(request: Request) -> str | None:
         return request.headers.get("x-role")
 

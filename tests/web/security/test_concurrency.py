@@ -141,7 +141,7 @@ async def test_the_line_of_one_person_has_an_end(monkeypatch: pytest.MonkeyPatch
     assert not room._own
 
 
-async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_orders_are_not(
+async def test_a_fifth_large_page_must_wait_and_small_pages_and_actions_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as room, await room.logged_in() as admin:

@@ -57,7 +57,7 @@ async def test_hsts_is_never_sent_for_localhost(host: str) -> None:
             assert "strict-transport-security" in answer.headers, other
 
 
-async def test_what_is_stored_is_not_cached_and_files_are_for_ever() -> None:
+async def test_stored_data_is_not_cached_and_assets_are_immutable() -> None:
     async with opened() as room, await room.logged_in() as admin:
         assert (await admin.get("/queues")).headers["cache-control"] == "no-store"
         name = room.dashboard.assets.name("live.js")

@@ -49,7 +49,7 @@ async def test_automatic_requests_of_a_page_do_not_prolong_a_session() -> None:
                 assert answer.status_code == 401, (method, path, headers)
 
 
-async def test_what_a_person_does_keeps_them_logged_in() -> None:
+async def test_clicks_of_a_person_prolong_the_session() -> None:
     async with opened() as room:
         for headers in (OPENED, {}):
             async with await room.logged_in() as browser:

@@ -67,7 +67,7 @@ def test_the_bound_is_far_above_what_people_and_scripts_need() -> None:
     assert DEFAULT_ACTION_RATE.burst >= 50
 
 
-async def test_a_person_who_orders_too_fast_is_asked_to_wait_and_nothing_is_done(
+async def test_a_person_who_acts_too_fast_must_wait_and_nothing_is_done(
     room: Room,
 ) -> None:
     async with await room.logged_in() as admin, await room.logged_in() as elsewhere:
@@ -114,7 +114,7 @@ async def test_a_program_gets_the_same_answer_and_a_bulk_action_counts_once(room
         assert (await operator.post(ORDER, json=MAIL)).status_code == 200
 
 
-async def test_what_is_refused_anyway_is_not_counted(room: Room) -> None:
+async def test_refused_requests_are_not_counted(room: Room) -> None:
     async with await room.logged_in() as admin, program(room, Role.VIEWER) as viewer:
         form = {"token": form_token((await admin.get("/queues")).text)}
         elsewhere = {"sec-fetch-site": "cross-site", "origin": "http://evil.test"}

@@ -140,7 +140,7 @@ def test_sessions_of_a_person_are_bounded_and_the_longest_unused_goes_first() ->
     assert sessions.find(other) is not None
 
 
-def test_what_is_kept_of_a_session_does_not_open_it() -> None:
+def test_the_stored_form_of_a_session_does_not_open_it() -> None:
     sessions = Sessions(Clock())
     cookie = sessions.open(Person("ada", Role.VIEWER))
     (kept,) = sessions._open

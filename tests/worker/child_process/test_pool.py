@@ -107,7 +107,7 @@ async def test_a_child_that_has_grown_is_replaced() -> None:
         assert await (await process_app.fat_me.enqueue()).result(timeout=20) != first
 
 
-async def test_children_end_in_order_with_their_worker(
+async def test_children_end_gracefully_with_their_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     farewell = tmp_path / "farewell"
@@ -139,7 +139,7 @@ async def test_a_job_cancelled_while_its_child_starts_never_runs() -> None:
         ("stranger", "No task named 'elsewhere' is registered"),
     ],
 )
-async def test_what_does_not_work_in_a_child_says_so(worker: Worker, what: str, why: str) -> None:
+async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why: str) -> None:
     job = await process_app.refused.enqueue(what)
     with pytest.raises(errors.JobFailed, match=why):
         await job.result(timeout=20)
@@ -194,7 +194,7 @@ async def test_a_function_that_does_not_listen_is_killed_after_its_timeout(worke
     assert worker.engine.slots.used == 0  # unlike a thread, it holds nothing any more
 
 
-async def test_what_a_handler_started_ends_with_it(worker: Worker) -> None:
+async def test_processes_started_by_a_handler_end_with_it(worker: Worker) -> None:
     job = await process_app.with_family.enqueue()
     pid = await noted(job)
     assert alive(pid)
@@ -219,7 +219,7 @@ async def test_a_child_that_closes_its_line_is_ended(worker: Worker) -> None:
     assert "closed the connection to its worker" in record.error.message
 
 
-def test_a_death_in_words() -> None:
+def test_the_exit_reason_is_described() -> None:
     def words(**known: Any) -> str:
         return ExitReason(**{"code": 0, "peak": None, **known}).words
 

@@ -163,7 +163,7 @@ async def test_on_failure_gets_invalid_arguments_as_they_are_stored() -> None:
 # --- how it is stored ----------------------------------------------------------------------------
 
 
-async def test_what_follows_is_stored_with_the_job_by_every_way_to_enqueue() -> None:
+async def test_every_way_to_enqueue_stores_the_follow_up_with_the_job() -> None:
     async with bench() as it:
         api = Limit("api", rate=Rate(5, per=1), cost=2)
         tell = telling(
@@ -183,7 +183,7 @@ async def test_what_follows_is_stored_with_the_job_by_every_way_to_enqueue() -> 
         assert {job.limits for job in await followers(it.app)} == {wanted.limits}
 
 
-async def test_what_follows_expires_as_its_task_says_from_the_failure_on() -> None:
+async def test_the_expiry_of_a_follow_up_counts_from_the_failure() -> None:
     async with bench() as it:
         pay = failing(it.app, telling(it.app, [], expires=60))
         await pay.enqueue(1)
@@ -554,6 +554,8 @@ def test_a_task_of_another_app_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "error"), [(5, DefinitionError), (print, DefinitionError), ("a b", InvalidArgument)]
 )
-def test_what_is_neither_a_task_nor_a_name_is_refused(given: Any, error: type[Exception]) -> None:
+def test_an_on_failure_that_is_neither_task_nor_name_is_refused(
+    given: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="on_failure of task 'pay'"):
         failing(Windlass("memory://"), given)

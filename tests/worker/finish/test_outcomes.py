@@ -454,7 +454,7 @@ async def test_a_coroutine_past_its_timeout_is_cancelled_and_retried() -> None:
 
 
 @both
-async def test_a_timeout_error_of_the_handlers_own_keeps_its_words(make: Make) -> None:
+async def test_a_timeout_error_raised_by_the_handler_keeps_its_message(make: Make) -> None:
     async with bench() as it:
         job = await ended(it, make, TimeoutError("the gateway was silent"), timeout=30)
         assert job.error is not None

@@ -149,7 +149,7 @@ async def test_lists_of_exceptions_look_into_groups(
         assert (await ended(it, group(*errors), **lists)).state is state
 
 
-async def test_what_is_no_ordinary_exception_in_a_group_still_is_a_crash() -> None:
+async def test_a_base_exception_in_a_group_is_still_a_crash() -> None:
     async with bench() as it:
         error = BaseExceptionGroup("both", [GiveUp("no"), SystemExit(3)])
         record = await ended(it, error)

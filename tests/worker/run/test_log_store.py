@@ -142,7 +142,7 @@ async def test_a_run_keeps_a_thousand_lines_and_says_how_many_more_there_were() 
         assert "84 more lines" in long[-1].text
 
 
-async def test_what_is_kept_holds_no_secret_and_can_be_stored_anywhere() -> None:
+async def test_stored_log_lines_hold_no_secret_and_fit_every_store() -> None:
     shop.propagate = False  # half a letter cannot be printed either
     async with bench() as it:
 

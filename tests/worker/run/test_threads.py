@@ -87,7 +87,7 @@ async def test_closing_lets_busy_threads_end_with_their_function() -> None:
     await until(lambda: not thread.is_alive())
 
 
-async def test_what_a_function_raises_is_delivered() -> None:
+async def test_an_exception_of_a_function_is_delivered() -> None:
     threads = ThreadPool()
 
     def fail() -> None:
@@ -189,7 +189,7 @@ def wrapped(coroutine: Any) -> Any:
     return plain
 
 
-async def test_what_a_plain_function_gives_back_is_awaited_on_the_loop() -> None:
+async def test_an_awaitable_of_a_plain_function_is_awaited_on_the_loop() -> None:
     async with bench() as it:
         here = threading.get_ident()
 
@@ -201,7 +201,7 @@ async def test_what_a_plain_function_gives_back_is_awaited_on_the_loop() -> None
         assert (job.state, job.result) == (State.SUCCEEDED, b"true")
 
 
-async def test_what_is_awaited_for_a_plain_function_has_its_timeout() -> None:
+async def test_an_awaitable_of_a_plain_function_has_its_timeout() -> None:
     async with bench() as it:
 
         async def slow() -> None:
@@ -213,7 +213,7 @@ async def test_what_is_awaited_for_a_plain_function_has_its_timeout() -> None:
         assert job.error.kind.endswith("JobTimeout")
 
 
-async def test_what_is_awaited_for_a_plain_function_can_be_cancelled() -> None:
+async def test_an_awaitable_of_a_plain_function_can_be_cancelled() -> None:
     async with bench() as it:
         begun = asyncio.Event()
 

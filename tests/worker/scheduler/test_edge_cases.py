@@ -216,7 +216,7 @@ async def test_new_code_repairs_a_disabled_schedule(stage: Stage) -> None:
     ],
     ids=lambda body: repr(body[:40]),
 )
-async def test_what_cannot_be_read_is_out_of_the_way_and_can_be_deleted(
+async def test_an_unreadable_schedule_blocks_no_other_and_can_be_deleted(
     stage: Stage, body: bytes
 ) -> None:
     await stage.declare()

@@ -234,7 +234,7 @@ async def test_a_trigger_that_meets_a_held_key_makes_nothing_and_names_the_holde
     assert [run.job for run in (await stage.known()).state.runs] == [made.job.id]
 
 
-async def test_who_does_not_lead_fires_only_what_was_left_for_long(stage: Stage) -> None:
+async def test_a_follower_fires_only_slots_that_the_leader_left_for_long(stage: Stage) -> None:
     await stage.declare()
     backup = stage.scheduler(leading=False)
     await stage.advance(60)
@@ -283,7 +283,7 @@ async def test_missed_slots_follow_the_policy(
     assert known.row.next_at == START + 3 * HOUR + 30 * MINUTE
 
 
-async def test_what_is_hardly_late_was_not_missed(stage: Stage) -> None:
+async def test_a_slot_that_is_hardly_late_is_not_missed(stage: Stage) -> None:
     await stage.declare(rule=Every(10), missed=Missed.SKIP, overlap="allow")
     await stage.advance(35)
     await stage.scheduler().step()
@@ -410,7 +410,7 @@ async def test_code_changes_values_that_no_operator_has_set(stage: Stage) -> Non
     assert known.row.next_at == START + HOUR
 
 
-async def test_what_a_person_changed_survives_a_restart_and_a_deploy(stage: Stage) -> None:
+async def test_an_operators_change_survives_a_restart_and_a_deploy(stage: Stage) -> None:
     await stage.declare()
     await stage.book.change("nightly", by="ann", rule=Every(2 * MINUTE))
     await stage.declare()  # a restart

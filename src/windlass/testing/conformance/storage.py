@@ -138,7 +138,7 @@ class WakeupConformance:
         async with woken(storage, "bulk"):
             await happened(storage, running, Succeeded())
 
-    async def test_who_waits_for_any_change_hears_of_every_queue(self, storage: Storage) -> None:
+    async def test_a_subscriber_without_queues_hears_of_every_queue(self, storage: Storage) -> None:
         async with woken(storage):
             await add(storage, a_job(queue="mail"))
 
@@ -215,7 +215,7 @@ class WakeupConformance:
         async with woken(storage):
             await add(storage, a_job())
 
-    async def test_who_unsubscribed_is_not_called(self, storage: Storage) -> None:
+    async def test_an_unsubscribed_callback_is_not_called(self, storage: Storage) -> None:
         calls: list[None] = []
         unsubscribe = storage.wakeups.subscribe(lambda: calls.append(None))
         unsubscribe()

@@ -114,7 +114,7 @@ class MovesWhatIsDueToTheEnd(MemoryActions):
         return super()._run_now(row, now)
 
 
-@fails(ActionConformance.test_a_repeated_order_changes_nothing_and_is_answered_as_the_first_time)
+@fails(ActionConformance.test_a_repeated_action_changes_nothing_and_gets_the_first_answer)
 class ForgetsWhatItAnswered(AuditRows):
     """A repeated order is carried out again."""
 
@@ -131,7 +131,7 @@ class RepeatsAreAnsweredByUnknown(AuditRows):
         return answers and [ActionResult.UNKNOWN for _ in answers]
 
 
-@fails(ActionConformance.test_an_order_that_came_to_nothing_may_be_given_again)
+@fails(ActionConformance.test_an_action_without_effect_may_be_repeated)
 class RemembersRefusals(MemoryActions):
     """What came to nothing once is refused for ever."""
 
@@ -144,7 +144,7 @@ class RemembersRefusals(MemoryActions):
         return answers
 
 
-@fails(ActionConformance.test_orders_wake)
+@fails(ActionConformance.test_actions_wake_subscribers)
 class WakesNobodyAfterOrders(MemoryDatabase):
     """Whoever waits hears nothing."""
 
@@ -331,7 +331,7 @@ class LeavesLanesByMoving(MemoryActions):
         return super()._edit(row, edit, now)
 
 
-@fails(EditConformance.test_what_is_not_named_stays_as_it_is)
+@fails(EditConformance.test_omitted_fields_stay_as_they_are)
 class EditsMakeDue(_Edits):
     """Whoever edits a job without a due time makes it due now."""
 
@@ -433,7 +433,7 @@ class ActsOnAnOldLook(MemoryActions):
         return await super().order(order, ids, note)
 
 
-@fails(ActionRaceConformance.test_an_order_and_its_repeat_at_the_same_time_are_one)
+@fails(ActionRaceConformance.test_an_action_and_its_repeat_at_the_same_time_are_one)
 class LooksForRepeatsEarly(MemoryActions):
     """Of two that come at the same time each takes itself for the first."""
 

@@ -234,7 +234,7 @@ class LosesFollowUps(_Storing):
         return job.on_failure and FollowUp(task=job.on_failure.task)
 
 
-@fails(OnFailureConformance.test_what_is_left_out_comes_back_as_it_was_meant)
+@fails(OnFailureConformance.test_omitted_fields_of_a_follow_up_come_back_as_defaults)
 class FollowsInItsQueue(_Storing):
     """What is to follow waits in the queue of the failed job."""
 
@@ -250,7 +250,7 @@ class EverybodyIsFollowed(_Storing):
         return job.on_failure or FollowUp(task=job.task)
 
 
-@fails(OnFailureConformance.test_who_buries_a_worker_gets_it_with_the_orphan)
+@fails(OnFailureConformance.test_the_reaper_gets_the_follow_up_with_the_orphan)
 class OrphansHaveNone(MemoryWorkers):
     """Whoever buries a worker does not hear what is to follow."""
 

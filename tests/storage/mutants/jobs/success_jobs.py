@@ -36,7 +36,7 @@ class FollowsNothingThatWasToBeCancelled(ApplyRules):
         super().accept(row, transition, verb, now)
 
 
-@fails(SuccessJobConformance.test_what_gives_way_to_a_cancel_request_is_followed_by_nothing)
+@fails(SuccessJobConformance.test_a_transition_replaced_by_a_cancel_inserts_no_follow_up)
 class FollowsWhatWasCancelled(ApplyRules):
     """What gives way to a cancel request is followed all the same."""
 

@@ -254,7 +254,7 @@ class CancelledThrottlesCool(ApplyRules):
             start_cooldown(self._db, row.asked.queue, transition.cools, transition.delay, now)
 
 
-@fails(CoolDownConformance.test_neither_resuming_nor_an_order_to_run_now_ends_a_rest)
+@fails(CoolDownConformance.test_neither_resuming_nor_run_now_ends_a_cool_down)
 class ResumingWarms(MemoryAdmin):
     """A queue that is resumed is awake, too."""
 

@@ -75,7 +75,7 @@ class RegisterRevives(MemoryWorkers):
         return await super().register(start)
 
 
-@fails(HeartbeatConformance.test_a_beat_renews_the_lease)
+@fails(HeartbeatConformance.test_a_heartbeat_renews_the_lease)
 class BeatsForNothing(MemoryWorkers):
     """A beat does not renew the lease."""
 
@@ -87,7 +87,7 @@ class BeatsForNothing(MemoryWorkers):
         return beat
 
 
-@fails(HeartbeatConformance.test_a_late_beat_that_finds_its_row_live_renews_it)
+@fails(HeartbeatConformance.test_a_late_heartbeat_that_finds_its_row_live_renews_it)
 class BuriesLateBeats(MemoryWorkers):
     """A beat after the lease finds its row dead."""
 
@@ -97,8 +97,8 @@ class BuriesLateBeats(MemoryWorkers):
 
 
 @fails(
-    HeartbeatConformance.test_a_beat_says_what_the_worker_holds,
-    HeartbeatConformance.test_a_claim_whose_answer_was_lost_is_found_by_the_next_beat,
+    HeartbeatConformance.test_a_heartbeat_returns_the_claims_of_the_worker,
+    HeartbeatConformance.test_a_claim_whose_answer_was_lost_is_found_by_the_next_heartbeat,
 )
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not say what the worker holds."""
@@ -107,7 +107,7 @@ class BeatsTellNothing(MemoryWorkers):
         return replace(await super().beat(worker, memory=memory), holding=())
 
 
-@fails(HeartbeatConformance.test_a_beat_may_come_from_another_event_loop)
+@fails(HeartbeatConformance.test_a_heartbeat_may_come_from_another_event_loop)
 class BeatsOnOneLoop(MemoryWorkers):
     """A beat is refused on any loop but the one the worker registered on."""
 
@@ -133,7 +133,7 @@ class BeatsRevive(MemoryWorkers):
         return await super().beat(worker, memory=memory)
 
 
-@fails(HeartbeatConformance.test_the_beat_of_a_worker_without_a_row_says_so)
+@fails(HeartbeatConformance.test_the_heartbeat_of_a_worker_without_a_row_is_not_live)
 class BeatsMakeRows(MemoryWorkers):
     """A beat without a row makes one: the forge way of healing, which undoes a burial."""
 
@@ -159,7 +159,7 @@ class ForgetsTheTasks(MemoryWorkers):
         return await super().register(replace(start, tasks=()))
 
 
-@fails(HeartbeatConformance.test_a_beat_says_how_much_memory_is_used)
+@fails(HeartbeatConformance.test_a_heartbeat_reports_the_memory_in_use)
 class ForgetsTheMemory(MemoryWorkers):
     """A beat that says nothing of memory forgets what was said."""
 
@@ -345,7 +345,7 @@ class NoOrphans(MemoryWorkers):
 
 @fails(
     WorkerLeaveConformance.test_leaving_ends_the_row_and_gives_every_claim_back,
-    WorkerLeaveConformance.test_what_was_given_back_is_ready_for_others,
+    WorkerLeaveConformance.test_released_jobs_are_ready_for_other_workers,
 )
 class ForgetsForgottenClaims(MemoryWorkers):
     """Who leaves gives back only what it names."""
@@ -421,7 +421,7 @@ class OneLeaderForAll(MemoryLeader):
         return await super().lead("all", worker, lease)
 
 
-@fails(LeaderConformance.test_who_resigns_leads_nothing_any_more)
+@fails(LeaderConformance.test_a_worker_that_resigns_leads_no_role)
 class ResignsFromOne(MemoryLeader):
     """Who resigns gives up one role."""
 

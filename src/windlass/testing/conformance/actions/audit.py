@@ -57,7 +57,7 @@ async def ordered(storage: Storage, count: int) -> list[AuditNote]:
 class AuditConformance:
     """One record for each order that took effect."""
 
-    async def test_a_record_says_who_ordered_what_when_and_for_how_many(
+    async def test_a_record_has_operator_action_time_and_count(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # ADMIN-20
         running = await started(storage)
@@ -71,7 +71,7 @@ class AuditConformance:
         (record,) = await records(storage)
         assert (record.note, record.at, record.count) == (note, clock.now(), 2)
 
-    async def test_an_order_without_effect_leaves_none(self, storage: Storage) -> None:
+    async def test_an_action_without_effect_leaves_no_audit(self, storage: Storage) -> None:
         (waiting,) = await add(storage, a_job())
         assert await obeyed(storage, Requeue(), waiting, new_job_id()) == [
             *(ActionResult.WRONG_STATE, ActionResult.UNKNOWN)
@@ -110,7 +110,7 @@ class AuditConformance:
         ]
         await self._each_leaves_one(storage, switches)
 
-    async def test_orders_for_limits_are_recorded(self, storage: Storage) -> None:
+    async def test_actions_on_limits_are_recorded(self, storage: Storage) -> None:
         spec = LimitSpec(name="l", rate=Rate(1, SECOND))
         orders: list[Callable[[AuditNote | None], Awaitable[object]]] = [
             lambda audit: storage.limits.define([spec], audit=audit),
@@ -130,7 +130,7 @@ class AuditConformance:
         told = [(record.note, record.count) for record in await records(storage)]
         assert told[::-1] == [(note, 1) for note in notes]
 
-    async def test_what_is_said_without_a_note_leaves_no_record(self, storage: Storage) -> None:
+    async def test_a_change_without_a_note_leaves_no_record(self, storage: Storage) -> None:
         await storage.admin.pause("q")
         await storage.admin.resume("q")
         await storage.queues.change("q", NARROW, old=PLAIN)

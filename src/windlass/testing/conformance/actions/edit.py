@@ -188,7 +188,7 @@ class EditConformance:
         await storage.admin.resume("shut")
         assert ids(await claim(storage, 10, queue="shut")) == [one]
 
-    async def test_what_is_not_named_stays_as_it_is(
+    async def test_omitted_fields_stay_as_they_are(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running = await started(storage, keyed("k", priority=3, expires=DAY))

@@ -310,9 +310,7 @@ class TextConformance:
         for text in ("50_", "a-b", "ünï"):
             assert await every(storage, JobFilter(text=text)) == [], text
 
-    async def test_what_people_may_not_see_is_not_found_and_ends_no_page(
-        self, storage: Storage
-    ) -> None:
+    async def test_hidden_text_is_not_found_and_ends_no_page(self, storage: Storage) -> None:
         running = await started(storage, _hiding())
         await happened(storage, running, GaveUp(AttemptError("E", "no needle-77 here")))
         hides = running.claim.job
@@ -357,7 +355,9 @@ class PageConformance:
         rest = await storage.admin.find(JobFilter(before=page.next), limit=2)
         assert ([job.id for job in rest], rest.next) == ([jobs[0]], None)
 
-    async def test_what_comes_and_goes_between_pages_moves_nothing(self, storage: Storage) -> None:
+    async def test_jobs_that_come_and_go_between_pages_move_no_other(
+        self, storage: Storage
+    ) -> None:
         jobs = await add(storage, *(a_job() for _ in range(4)))
         page = await storage.admin.find(JobFilter(), limit=2)
         await add(storage, a_job(), a_job())

@@ -182,7 +182,7 @@ class SortConformance:
                     found = await every(storage, wanted, limit=limit)
                     assert (len(found), {*found}) == (len(ids), ids), (order, limit)
 
-    async def test_what_changes_between_pages_moves_nothing_else(
+    async def test_a_job_that_changes_between_pages_moves_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running = await _claimed(storage, *"xyxyx")

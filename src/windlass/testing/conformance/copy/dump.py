@@ -163,7 +163,7 @@ class DumpConformance:
         assert [stored.job for stored in out] == [await look(storage, job) for job in jobs]
         assert await dumped(storage, page=100) == out
 
-    async def test_what_hangs_on_a_job_comes_out_with_it(
+    async def test_history_and_logs_of_a_job_are_dumped_with_it(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         timed = keyed("t", Window.FOR_A_TIME)

@@ -74,7 +74,9 @@ class RestoreConformance:
             await elsewhere.moving.restore(jobs)
         assert await total(elsewhere) == 0
 
-    async def test_a_restored_job_obeys_orders(self, storage: Storage, elsewhere: Storage) -> None:
+    async def test_a_restored_job_can_be_changed_by_actions(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
         (job,) = await add(storage, a_job(delay=DAY))
         await moved(storage, elsewhere)
         await enlist(elsewhere)

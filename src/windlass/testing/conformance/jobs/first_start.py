@@ -91,7 +91,7 @@ class FirstStartConformance:
             assert await claim(storage) == []
             assert (await look(storage, running)).state is State.DISCARDED
 
-    async def test_what_a_leaving_worker_does_not_mention_was_not_started(
+    async def test_claims_that_a_leaving_worker_does_not_mention_were_not_started(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)

@@ -292,7 +292,9 @@ class OnFailureConformance:
         (found,) = await storage.admin.find(JobFilter(), limit=10)
         assert found.on_failure == FULL
 
-    async def test_what_is_left_out_comes_back_as_it_was_meant(self, storage: Storage) -> None:
+    async def test_omitted_fields_of_a_follow_up_come_back_as_defaults(
+        self, storage: Storage
+    ) -> None:
         running = await started(storage, a_job(on_failure=FollowUp(task="sorry")))
         assert running.on_failure == FollowUp(task="sorry")
 
@@ -304,7 +306,7 @@ class OnFailureConformance:
         assert (await look(storage, plain)).on_failure is None
         assert (await look(storage, followed)).on_failure == FULL
 
-    async def test_who_buries_a_worker_gets_it_with_the_orphan(self, storage: Storage) -> None:
+    async def test_the_reaper_gets_the_follow_up_with_the_orphan(self, storage: Storage) -> None:
         await started(storage, a_job(on_failure=FULL))
         await storage.workers.bury(["w1"])
         (orphan,) = await storage.workers.orphans(10)

@@ -109,7 +109,7 @@ class OutlookConformance:
         await add(storage, a_job())
         await opens_in_a_minute(storage, clock)
 
-    async def test_what_is_overdue_in_a_paused_queue_hides_no_other(
+    async def test_an_overdue_job_in_a_paused_queue_hides_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -121,7 +121,7 @@ class OutlookConformance:
         assert (outlook.claimable, outlook.next_at) == (False, clock.now() + MINUTE)
         assert (await storage.jobs.outlook(["paused"])).next_at is None
 
-    async def test_what_is_overdue_in_a_full_queue_hides_no_other(
+    async def test_an_overdue_job_in_a_full_queue_hides_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         most = QueueSettings(max_running=1)

@@ -88,7 +88,9 @@ class RepeatedIdConformance:
             assert (stored.task, stored.payload) == (job.task, job.payload)
         assert await total(storage) == len(jobs)
 
-    async def test_an_order_that_names_another_call_is_refused(self, storage: Storage) -> None:
+    async def test_an_audited_insert_with_the_id_of_another_call_is_refused(
+        self, storage: Storage
+    ) -> None:
         job = a_job()
         await add(storage, job)
         with pytest.raises(IdConflict):

@@ -52,7 +52,7 @@ class SuccessJobConformance:
         await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
         assert ids(await claim(storage, 10)) == [then.id]
 
-    async def test_what_gives_way_to_a_cancel_request_is_followed_by_nothing(
+    async def test_a_transition_replaced_by_a_cancel_inserts_no_follow_up(
         self, storage: Storage
     ) -> None:
         running = [await started(storage) for _ in range(4)]

@@ -84,7 +84,7 @@ class CompactionConformance:
         assert by_hour(after) == by_hour(before)
         assert len(after) == len(by_hour(before))
 
-    async def test_what_is_not_old_enough_keeps_its_minutes(
+    async def test_recent_rollups_keep_their_minutes(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await worked(storage, clock, 3, MINUTE)

@@ -353,9 +353,7 @@ class CoolDownConformance:
         assert list(await storage.queues.queues()) == []
         assert (await look(storage, running)).throttled == 0
 
-    async def test_neither_resuming_nor_an_order_to_run_now_ends_a_rest(
-        self, storage: Storage
-    ) -> None:
+    async def test_neither_resuming_nor_run_now_ends_a_cool_down(self, storage: Storage) -> None:
         await cooling(storage, HOUR)
         jobs = await add(storage, a_job(delay=DAY))
         await storage.admin.pause("default")

@@ -78,7 +78,7 @@ class HeartbeatConformance:
             assert told.clock == start.clock
             assert (told.signatures, told.pools) == (start.signatures, start.pools)
 
-    async def test_a_beat_says_how_much_memory_is_used(self, storage: Storage) -> None:
+    async def test_a_heartbeat_reports_the_memory_in_use(self, storage: Storage) -> None:
         async def memory() -> int | None:
             (record,) = await storage.workers.workers()
             return record.memory
@@ -123,7 +123,9 @@ class HeartbeatConformance:
         (record,) = await storage.workers.workers()
         assert record.state is WorkerState.DEAD
 
-    async def test_a_beat_renews_the_lease(self, storage: Storage, clock: VirtualClock) -> None:
+    async def test_a_heartbeat_renews_the_lease(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
         await enlist(storage)
         clock.advance(LEASE)
         beat = await storage.workers.beat("w1")
@@ -133,7 +135,7 @@ class HeartbeatConformance:
         (record,) = await storage.workers.workers()
         assert record.beat_at == clock.now() - LEASE
 
-    async def test_a_late_beat_that_finds_its_row_live_renews_it(
+    async def test_a_late_heartbeat_that_finds_its_row_live_renews_it(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -141,7 +143,7 @@ class HeartbeatConformance:
         assert (await storage.workers.beat("w1")).live
         assert list(await storage.workers.overdue()) == []
 
-    async def test_a_beat_says_what_the_worker_holds(self, storage: Storage) -> None:
+    async def test_a_heartbeat_returns_the_claims_of_the_worker(self, storage: Storage) -> None:
         mine = [await started(storage), await started(storage)]
         await started(storage, worker="w2")
         beat = await storage.workers.beat("w1")
@@ -149,7 +151,7 @@ class HeartbeatConformance:
         await happened(storage, mine[0], Succeeded())
         assert list((await storage.workers.beat("w1")).holding) == [mine[1].claim]
 
-    async def test_a_claim_whose_answer_was_lost_is_found_by_the_next_beat(
+    async def test_a_claim_whose_answer_was_lost_is_found_by_the_next_heartbeat(
         self, storage: Storage
     ) -> None:  # guarantee 8
         await enlist(storage)
@@ -161,7 +163,7 @@ class HeartbeatConformance:
         again = await claim_one(storage)
         assert (again.claim.job, again.attempt) == (wanted, 1)
 
-    async def test_a_beat_may_come_from_another_event_loop(
+    async def test_a_heartbeat_may_come_from_another_event_loop(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # the heartbeat has a separate thread
         running = await started(storage)
@@ -189,7 +191,9 @@ class HeartbeatConformance:
         (record,) = await storage.workers.workers()
         assert record.state is WorkerState.DEAD
 
-    async def test_the_beat_of_a_worker_without_a_row_says_so(self, storage: Storage) -> None:
+    async def test_the_heartbeat_of_a_worker_without_a_row_is_not_live(
+        self, storage: Storage
+    ) -> None:
         assert not (await storage.workers.beat("nobody")).live
         assert list(await storage.workers.workers()) == []
 
@@ -211,7 +215,7 @@ class WorkerLeaveConformance:
         assert (record.state, record.ended_at) == (WorkerState.GONE, clock.now())
         assert record.running == 0
 
-    async def test_what_was_given_back_is_ready_for_others(self, storage: Storage) -> None:
+    async def test_released_jobs_are_ready_for_other_workers(self, storage: Storage) -> None:
         running = await started(storage)
         await enlist(storage, "w2")
         await storage.workers.leave("w1", [])
