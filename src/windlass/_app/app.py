@@ -24,6 +24,8 @@ from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
 from windlass._settings.settings import Settings, load_settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
+from windlass._tasks.call import Call
+from windlass._tasks.call_options import CallKeywords, check_no_id
 from windlass._tasks.context import Context, Middleware
 from windlass._tasks.decorators import (
     AsyncContextTask,
@@ -38,7 +40,6 @@ from windlass._tasks.decorators import (
 from windlass._tasks.handle import Job
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.services import AttachedServices
-from windlass._tasks.task import Call
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -139,6 +140,7 @@ class Windlass:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
         ``name``: what jobs are stored under; ``module.function`` if none is given.
+        ``aliases``: former names; jobs that are stored under them run, too.
         ``queue``: where its jobs wait; the app's default queue if none is given.
         ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
         ``timeout``: the longest a run may take: "30s", "5m", seconds, timedelta; None: no limit.
@@ -179,6 +181,34 @@ class Windlass:
         return ScheduleDecorator(self._parts.schedules, rule, **options)
 
     # --- jobs ---
+
+    async def enqueue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[CallKeywords],
+    ) -> Job[Any]:
+        """Store a job of the task with this name, which may exist in the workers' code alone.
+
+        ``arguments``: by name. A worker checks them, unless the task is registered here.
+        ``options``: as for ``task.options(…)``.
+        """
+        producer = self._parts.producer
+        call, job_id = producer.call_named(name, arguments, options)
+        return await producer.enqueue_call(call, job_id=job_id)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[CallKeywords],
+    ) -> Call[Any]:
+        """Make a call of the task with this name, for ``enqueue_many`` or ``ctx.enqueue``."""
+        call, job_id = self._parts.producer.call_named(name, arguments, options)
+        check_no_id(job_id)
+        return call
 
     async def enqueue_many(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,13 +16,14 @@ from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
+from windlass._tasks.call_options import CallKeywords
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
+from windlass._tasks.named_task import NamedTask, call_by_name, check_task_name
 from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
-from windlass.errors import UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 R = TypeVar("R")
+
+_NAMES = 1000
+"""Tasks of other code that are kept by name: names may come from users."""
 
 
 class Producer:
@@ -52,6 +56,7 @@ class Producer:
         self._loop = loop
         self._cancel = cancel
         self._inheritance = OptionInheritance()
+        self._named: dict[str, NamedTask] = {}
         self.tasks = tasks
         self.hooks = hooks
         self.payload_limit = payload_limit
@@ -85,6 +90,21 @@ class Producer:
             return jobs[0]
         instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
         return self._loop.run(self.enqueue_call(call, job_id=job_id), instead=instead)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """Return the task of this name, or what stands for one that only workers have."""
+        task = self.tasks.find(name) or self._named.get(name)
+        if task is None:
+            if len(self._named) >= _NAMES:
+                self._named.clear()
+            task = self._named[name] = NamedTask(name, self)
+        return task
+
+    def call_named(
+        self, name: str, arguments: Mapping[str, Any] | None, options: CallKeywords
+    ) -> tuple[Call[Any], JobId | None]:
+        """Make a call of the task with this name, and read the job's id if one is given."""
+        return call_by_name(self.task_named(check_task_name(name)), arguments, options)
 
     async def enqueue_many(
         self,
@@ -155,9 +175,7 @@ class Producer:
     def _check_tasks(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls of tasks that this app cannot run, and those that grants do not cover."""
         for task in {call.task for call in calls}:
-            task.check(calls)
-            if self.tasks.find(task.name) is not task:
-                raise UnknownTask(task.name, self.tasks.names)
+            task.check(calls, self.tasks)
 
     async def _define_for(self, calls: Sequence[Call[Any]]) -> None:
         await (await self._connections.client()).define_for(calls)

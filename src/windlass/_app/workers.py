@@ -82,6 +82,7 @@ class Workers:
             seams=parts.connections.seams,
             bus=hooks.bus,
             enqueue=parts.producer.enqueue_call,
+            task_named=parts.producer.task_named,
             state=lambda: hooks.state,
             layers=hooks.layers,
             living=hooks.living,

@@ -40,7 +40,7 @@ from windlass._tasks.decorators import (
     plain_function,
 )
 from windlass._tasks.limits import Limit, limits_of
-from windlass._tasks.options import task_options
+from windlass._tasks.options import alias_names, task_options
 from windlass._tasks.services import Services
 from windlass._tasks.task import Enqueuer
 from windlass.errors import DefinitionError, DuplicateTask
@@ -110,6 +110,7 @@ class Registrar:
         """Bring a task: as ``@app.task``, with the function's own name behind the plugin's.
 
         ``name``: what stands behind the plugin's name; the function's own if none is given.
+        ``aliases``: former names, behind the plugin's; jobs that are stored under them run, too.
         ``queue``: where its jobs wait; the first one granted if none is given.
         ``concurrency``: how many of its jobs run at once in the whole cluster.
         ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
@@ -211,6 +212,8 @@ class Registrar:
         name = self._qualified(options.pop("name", None) or function.__name__, "a task's name")
         if name in self._tasks:
             raise DuplicateTask(name, source_of(self._tasks[name].function), source_of(function))
+        former = alias_names(options.pop("aliases", ()))
+        options["aliases"] = [self._qualified(alias, "an alias") for alias in former]
         if isinstance(options.get("on_failure"), str):
             options["on_failure"] = self._taker(options["on_failure"])
         made = task_options({**options, "name": name}, name=name)

@@ -52,6 +52,7 @@ class TaskKeywords(TypedDict, total=False):
     """The options of ``@app.task``; its docstring explains them."""
 
     name: str | None
+    aliases: Sequence[str]
     queue: str | None
     max_attempts: int | None
     timeout: timedelta | float | str | None

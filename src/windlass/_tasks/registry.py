@@ -22,15 +22,16 @@ class TaskRegistry:
     def __init__(self) -> None:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._by_name: dict[str, Task[..., Any]] = {}
         self._more_queues: set[str] = set()
-        self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._tasks)
-        """Every task, as they are now."""
+        self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._by_name)
+        """Every task as they are now, under its name and under its aliases."""
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register; a name that is taken is refused."""
-        other = self._tasks.get(task.name)
-        if other is not None:
-            raise DuplicateTask(task.name, source_of(other.function), source_of(task.function))
+        """Register; a name or an alias that is taken is refused."""
+        for name in (task.name, *task.settings.aliases):
+            if (other := self._by_name.get(name)) is not None:
+                raise _duplicate(name, other, task)
         taker = task.settings.on_failure
         named = taker is None or isinstance(taker, str)
         if not named and self._tasks.get(taker.name) is not taker:
@@ -39,10 +40,14 @@ class TaskRegistry:
         for limit in task.settings.limits:
             self._check_limit(limit.spec, task.name)
         self._tasks[task.name] = task
+        self._by_name.update(dict.fromkeys((task.name, *task.settings.aliases), task))
 
-    def remove(self, name: str) -> None:
-        """Forget a task: its jobs wait for a worker that knows it."""
-        del self._tasks[name]
+    def remove(self, name: str) -> Task[..., Any]:
+        """Forget a task and return it. Its jobs wait for a worker that knows it."""
+        task = self._tasks.pop(name)
+        for known in (name, *task.settings.aliases):
+            del self._by_name[known]
+        return task
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
         for other in self:
@@ -55,12 +60,12 @@ class TaskRegistry:
                 raise DefinitionError(message)
 
     def find(self, name: str) -> Task[..., Any] | None:
-        """The task, or None."""
-        return self._tasks.get(name)
+        """The task with this name or alias, or None."""
+        return self._by_name.get(name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
         """The task, or UnknownTask with what was probably meant."""
-        task = self._tasks.get(name)
+        task = self._by_name.get(name)
         if task is None:
             raise UnknownTask(name, self._tasks)
         return task
@@ -73,8 +78,13 @@ class TaskRegistry:
 
     @property
     def names(self) -> Sequence[str]:
-        """Sorted."""
+        """Sorted, without aliases."""
         return sorted(self._tasks)
+
+    @property
+    def names_and_aliases(self) -> Sequence[str]:
+        """Every name that jobs may be stored under and still run here. Sorted."""
+        return sorted(self._by_name)
 
     def add_queues(self, queues: Iterable[str]) -> None:
         """Name queues that calls may use though no task does: workers serve them, too."""
@@ -83,3 +93,14 @@ class TaskRegistry:
     def queues(self, default: str) -> set[str]:
         """Every queue that is named. ``default``: where jobs of tasks without a queue wait."""
         return {task.settings.queue or default for task in self} | self._more_queues
+
+
+def _duplicate(name: str, other: Task[..., Any], task: Task[..., Any]) -> DefinitionError:
+    if name == task.name == other.name:
+        return DuplicateTask(name, source_of(other.function), source_of(task.function))
+    owner, clash = (other, task) if name == other.name else (task, other)
+    is_what = "is the name of" if name in (other.name, task.name) else "is also an alias of"
+    return DefinitionError(
+        f"alias {name!r} of task {clash.name!r} {is_what} task {owner.name!r}, and a stored name "
+        f"must lead to one task: remove the alias"
+    )

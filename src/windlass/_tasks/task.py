@@ -5,38 +5,35 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     ParamSpec,
     TypeVar,
+    Unpack,
 )
 
 import msgspec
 
-from windlass._core.job.ids import id_as_stored, job_id_of
-from windlass._core.job.job import FollowUp, JobId, LimitUse, OnLost
-from windlass._core.job.unique import UniqueKey as StoredUnique
-from windlass._core.limits.backoff import Backoff
+from windlass._core.job.ids import id_as_stored
+from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import check_function, importable_module, is_coroutine
-from windlass._core.values.instants import aware, duration
 from windlass._core.values.names import check_name
 from windlass._core.values.payload import Codec, signature_shape
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.call import Call
+from windlass._tasks.call_options import PLAIN, CallKeywords, call_options, check_no_id
 from windlass._tasks.context import wants_context
 from windlass._tasks.enqueuer import Enqueuer
 from windlass._tasks.handle import Job
-from windlass._tasks.limits import JOB_ATTRIBUTES, Costs, LimitBinding, breaker_name, check_costs
+from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
 from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
-from windlass._tasks.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
+from windlass._tasks.options import JobOptions, RunIn, TaskOptions, tag_names
 from windlass._tasks.registry import TaskRegistry
-from windlass._tasks.unique import Conflict, Scope, UniqueBinding, UniqueUntil, unique_of_call
-from windlass.errors import DefinitionError, InvalidArgument
+from windlass._tasks.unique import UniqueBinding
+from windlass.errors import DefinitionError, UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -67,24 +64,6 @@ else:
     Q, C_co = ParamSpec("Q"), TypeVar("C_co", covariant=True)
 
 
-class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
-
-    It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
-    """
-
-    task: Task[..., R_co]
-    payload: bytes
-    arguments: Mapping[str, object] | None
-    """Given only where a task reads them: identity (see `windlass._core.job.caller`), or keys of
-    limits."""
-    options: JobOptions
-    limits: tuple[LimitUse, ...] = ()
-    unique: StoredUnique | None = None
-    """By the rule of its task; a key that the call itself gives is in its options."""
-
-
-_PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
 
 
@@ -168,11 +147,11 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job that runs this function with these arguments."""
-        return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
+        return await self._enqueuer.enqueue_call(self._make(args, kwargs, PLAIN))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """The same, from code without an event loop."""
-        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
+        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, PLAIN))
 
     def job(self, job_id: str | UUID) -> Job[R_co]:
         """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
@@ -180,34 +159,9 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
-        return self._make(args, kwargs, _PLAIN)
+        return self._make(args, kwargs, PLAIN)
 
-    def options(
-        self,
-        *,
-        delay: timedelta | float | str | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        unique: UniqueUntil | Literal[False] | None = None,
-        unique_for: timedelta | float | str | None = None,
-        scope: Scope | None = None,
-        on_conflict: Conflict | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: timedelta | float | str | None = None,
-        backoff: Backoff | None = None,
-        tags: Sequence[str] | None = None,
-        expires: timedelta | float | str | None = None,
-        on_lost: OnLost | None = None,
-        correlation_id: str | None = None,
-        principal: str | None = None,
-        tenant: str | None = None,
-        connection: UserConnection | None = None,
-        wake: Literal["commit"] | None = None,
-        cost: Costs | None = None,
-        id: str | UUID | None = None,  # noqa: A002 -- what it is called everywhere
-    ) -> BoundTask[P, R_co]:
+    def options(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R_co]:
         """This task with other options for the calls made through the answer.
 
         ``key``: one job at a time for each, held until the job has finished, or ``unique`` or
@@ -225,36 +179,8 @@ class Task(Generic[P, R_co, Q, C_co]):
         call with the same id, after an error or a cancellation, stores nothing twice: see
         ``error.ids``. With another task or other arguments it raises IdConflict.
         """
-        rule = unique_of_call(
-            self.settings.unique,
-            key=key,
-            unique=unique,
-            unique_for=some_time(unique_for, "unique_for"),
-            scope=scope,
-            on_conflict=on_conflict,
-        )
-        options = JobOptions(
-            delay=None if delay is None else duration(delay, "delay"),
-            at=None if at is None else aware(at, "at"),
-            priority=priority,
-            unique=None if key is None or rule is None else rule.stored(self.name, key),
-            rule=None if key is not None else rule,
-            keyless=unique is False,
-            queue=queue,
-            max_attempts=max_attempts,
-            timeout=some_time(timeout, "timeout"),
-            backoff=backoff,
-            tags=None if tags is None else tag_names(tags),
-            expires=some_time(expires, "expires"),
-            on_lost=on_lost,
-            correlation_id=correlation_id,
-            principal=principal,
-            tenant=tenant,
-            connection=connection,
-            wake=wake,
-            cost=check_costs(cost, self.draws, self.name),
-        )
-        return BoundTask(self, options, None if id is None else job_id_of(id))
+        made, job_id = call_options(options, self.name, self.settings.unique, self.draws)
+        return BoundTask(self, made, job_id)
 
     def _make(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
@@ -278,8 +204,15 @@ class Task(Generic[P, R_co, Q, C_co]):
             last = self._owned = (options, tenant, owned)
         return last[2]
 
-    def check(self, calls: Sequence[Call[Any]]) -> None:
-        """Refuse calls of this task that may not be enqueued, before any of them is."""
+    def check(self, calls: Sequence[Call[Any]], tasks: TaskRegistry) -> None:  # noqa: ARG002
+        """Refuse calls that may not be enqueued by the app with these ``tasks``."""
+        if tasks.by_name.get(self.name) is not self:
+            raise UnknownTask(self.name, tasks.names)
+
+    def call_named(self, arguments: Mapping[str, Any], options: JobOptions) -> Call[R_co]:
+        """A call with arguments by the names of the parameters."""
+        args, kwargs = self.codec.bind(arguments)
+        return self._make(args, kwargs, options)
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
         """A call whose arguments were encoded elsewhere."""
@@ -383,10 +316,5 @@ class BoundTask(Generic[P, R_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """A call with these options, for ``app.enqueue_many``."""
-        if self._id is not None:
-            message = (
-                "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "
-                "with the calls, app.enqueue_many(calls, ids=[…])"
-            )
-            raise InvalidArgument(message)
+        check_no_id(self._id)
         return self._task._make(args, kwargs, self._options)

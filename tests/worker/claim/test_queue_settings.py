@@ -69,7 +69,8 @@ async def test_jobs_whose_task_nobody_has_follow_their_queue_when_they_are_lost(
         )
         (claimed,) = reply.jobs
         assert claimed.claim.job == job.id
-        it.app.tasks._tasks.clear()
+        for name in it.app.tasks.names:
+            it.app.tasks.remove(name)
         assert it.engine.decisions.policy_of(claimed).backoff == Backoff.fixed(77)
 
 

@@ -148,7 +148,7 @@ async def test_arguments_that_do_not_fit_are_told_as_they_are_stored() -> None:
         told: list[Failure] = []
         pay = failing(it.app, telling(it.app, told))
         job = await pay.enqueue(1)
-        it.app.tasks._tasks.pop("pay")
+        it.app.tasks.remove("pay")
 
         @it.app.task(name="pay")
         async def changed(amount: int) -> None: ...
@@ -310,7 +310,7 @@ async def test_a_quarantined_job_is_told_of_by_whoever_buries_its_worker() -> No
         reply = await storage.jobs.claim("doomed", [Want("default", 1)], total=1, solo=True)
         assert len(reply.jobs) == 1
         await storage.workers.bury(["doomed"])
-        it.app.tasks._tasks.pop("pay")  # it need not know the task
+        it.app.tasks.remove("pay")  # it need not know the task
         assert await reaper_of(it).reap() == 1
         await it.engine.step()
         assert [failure.error_kind for failure in told] == ["Quarantined"]
