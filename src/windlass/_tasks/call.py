@@ -20,7 +20,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
+    """A task with its encoded arguments and options, ready to be enqueued.
 
     It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
     """
@@ -28,9 +28,8 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True):
     task: Task[..., R_co]
     payload: bytes
     arguments: Mapping[str, object] | None
-    """Given only where a task reads them: identity (see `windlass._core.job.caller`), or keys of
-    limits."""
+    """Set only if the task reads them: for the caller's identity, or for keys of limits."""
     options: JobOptions
     limits: tuple[LimitUse, ...] = ()
     unique: StoredUnique | None = None
-    """By the rule of its task; a key that the call itself gives is in its options."""
+    """The key by the task's rule. A key that the call sets is in ``options``."""

@@ -25,13 +25,13 @@ class TaskRegistry:
         self._by_name: dict[str, Task[..., Any]] = {}
         self._more_queues: set[str] = set()
         self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._by_name)
-        """Every task as they are now, under its name and under its aliases."""
+        """Every task, now: by its name and by its aliases."""
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register; a name or an alias that is taken is refused."""
+        """Register a task; refuse a name or an alias that is taken."""
         for name in (task.name, *task.settings.aliases):
             if (other := self._by_name.get(name)) is not None:
-                raise _duplicate(name, other, task)
+                raise _clash(name, other, task)
         taker = task.settings.on_failure
         named = taker is None or isinstance(taker, str)
         if not named and self._tasks.get(taker.name) is not taker:
@@ -42,12 +42,11 @@ class TaskRegistry:
         self._tasks[task.name] = task
         self._by_name.update(dict.fromkeys((task.name, *task.settings.aliases), task))
 
-    def remove(self, name: str) -> Task[..., Any]:
-        """Forget a task and return it. Its jobs wait for a worker that knows it."""
+    def remove(self, name: str) -> None:
+        """Remove a task. Its jobs wait for a worker that has it."""
         task = self._tasks.pop(name)
         for known in (name, *task.settings.aliases):
             del self._by_name[known]
-        return task
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
         for other in self:
@@ -60,11 +59,11 @@ class TaskRegistry:
                 raise DefinitionError(message)
 
     def find(self, name: str) -> Task[..., Any] | None:
-        """The task with this name or alias, or None."""
+        """Return the task with this name or alias, or None."""
         return self._by_name.get(name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
-        """The task, or UnknownTask with what was probably meant."""
+        """Return the task with this name or alias, or raise UnknownTask with a suggestion."""
         task = self._by_name.get(name)
         if task is None:
             raise UnknownTask(name, self._tasks)
@@ -78,7 +77,7 @@ class TaskRegistry:
 
     @property
     def names(self) -> Sequence[str]:
-        """Sorted, without aliases."""
+        """The names of all tasks, sorted. Aliases are not among them."""
         return sorted(self._tasks)
 
     @property
@@ -87,15 +86,15 @@ class TaskRegistry:
         return sorted(self._by_name)
 
     def add_queues(self, queues: Iterable[str]) -> None:
-        """Name queues that calls may use though no task does: workers serve them, too."""
+        """Add queues that calls may use though no task names them. Workers serve them too."""
         self._more_queues.update(queues)
 
     def queues(self, default: str) -> set[str]:
-        """Every queue that is named. ``default``: where jobs of tasks without a queue wait."""
+        """List every named queue. ``default``: the queue of tasks without one."""
         return {task.settings.queue or default for task in self} | self._more_queues
 
 
-def _duplicate(name: str, other: Task[..., Any], task: Task[..., Any]) -> DefinitionError:
+def _clash(name: str, other: Task[..., Any], task: Task[..., Any]) -> DefinitionError:
     if name == task.name == other.name:
         return DuplicateTask(name, source_of(other.function), source_of(task.function))
     owner, clash = (other, task) if name == other.name else (task, other)
