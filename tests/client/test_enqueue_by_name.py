@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from windlass import Limit, Unique, Windlass
-from windlass._core.job.state import State
-from windlass.errors import IdConflict, InvalidArgument, PayloadError, PayloadTooLarge
+from windlass.errors import IdConflict, InvalidArgument, JobFailed, PayloadError, PayloadTooLarge
 from windlass.testing import VirtualClock, enqueued, isolated
 
 
@@ -49,13 +48,10 @@ async def test_a_worker_checks_the_arguments(producer: Windlass, worker_app: Win
     async def charge(order: int) -> None: ...
 
     job = await producer.enqueue("shop.charge", {"order": "seven"})
-    async with worker_app.worker(until_empty=True):
-        pass
-    record = await job.refresh()
-    # No other worker has other code, so waiting is of no use.
-    assert record.state is State.FAILED
-    assert record.error is not None
-    assert "Expected `int`, got `str`" in record.error.message
+    async with worker_app.worker():
+        # No other worker has other code, so the job does not wait for one.
+        with pytest.raises(JobFailed, match="Expected `int`, got `str`"):
+            await job.result(timeout=20)
 
 
 async def test_the_options_of_a_call_are_stored(app: Windlass, clock: VirtualClock) -> None:
@@ -119,7 +115,7 @@ async def test_the_arguments_of_a_registered_task_are_checked_at_once(app: Windl
 
     with pytest.raises(PayloadError, match="Expected `int`, got `str`"):
         await app.enqueue("shop.charge", {"order": "seven"})
-    with pytest.raises(PayloadError, match="Unexpected keyword argument 'oder'"):
+    with pytest.raises(PayloadError, match="unknown field `oder`"):
         await app.enqueue("shop.charge", {"oder": 7})
 
 
@@ -165,17 +161,17 @@ async def test_wrong_calls_say_what_to_write(app: Windlass) -> None:
 
     with pytest.raises(InvalidArgument, match=r"await known.enqueue\(…\)"):
         await app.enqueue(cast("str", known))
-    with pytest.raises(InvalidArgument, match="such as 'shop.charge', got 5"):
+    with pytest.raises(InvalidArgument, match=r"such as 'shop\.charge', got 5"):
         await app.enqueue(cast("str", 5))
     with pytest.raises(InvalidArgument, match=r"such as \{'order': 7\}, got \[7\]"):
         await app.enqueue("shop.charge", cast("dict[str, Any]", [7]))
-    with pytest.raises(InvalidArgument, match="'dealy' is no option of a call. Did you mean"):
+    with pytest.raises(InvalidArgument, match=r"'dealy' is no option of a call\. Did you mean"):
         await app.enqueue("shop.charge", {}, dealy=5)  # type: ignore[call-arg]
     with pytest.raises(InvalidArgument, match="must not contain '/'"):
         await app.enqueue("shop/charge")
     with pytest.raises(InvalidArgument, match="give key=, too"):
         await app.enqueue("shop.charge", unique="until_started")
-    with pytest.raises(PayloadError, match="the arguments of shop.charge cannot be stored"):
+    with pytest.raises(PayloadError, match=r"the arguments of shop\.charge cannot be stored"):
         await app.enqueue("shop.charge", {"order": object()})
     with pytest.raises(PayloadTooLarge):
         await app.enqueue("shop.charge", {"text": "x" * 2_000_000})

@@ -25,8 +25,7 @@ from windlass._settings.load import load_settings
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
-from windlass._tasks.call import Call
-from windlass._tasks.call_options import CallKeywords, check_no_id
+from windlass._tasks.call import Call, CallKeywords, check_no_id
 from windlass._tasks.context import Context, Middleware
 from windlass._tasks.decorators import (
     AsyncContextTask,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass._app.blocking_loop import BlockingLoop
+from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
 from windlass._client.transactional import Outbox, Wake, check_connection
@@ -16,11 +18,10 @@ from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
-from windlass._tasks.call_options import CallKeywords
+from windlass._tasks.call import CallKeywords
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
-from windlass._tasks.named_task import NamedTask, call_by_name, check_task_name
 from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 R = TypeVar("R")
-
-_NAMES = 1000
-"""Tasks of other code that are kept by name: names may come from users."""
 
 
 class Producer:
@@ -58,7 +56,7 @@ class Producer:
         self._loop = loop
         self._cancel = cancel
         self._inheritance = OptionInheritance()
-        self._named: dict[str, NamedTask] = {}
+        self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
         self.hooks = hooks
         self.payload_limit = payload_limit
@@ -90,17 +88,13 @@ class Producer:
             ids = None if job_id is None else [job_id]
             jobs = self.enqueue_many_sync([call], ids=ids, connection=ask.connection, wake=ask.wake)
             return jobs[0]
-        instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
+        by_name = isinstance(call.task, NamedTask)
+        instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
         return self._loop.run(self.enqueue_call(call, job_id=job_id), instead=instead)
 
     def task_named(self, name: str) -> Task[..., Any]:
-        """Return the task of this name, or what stands for one that only workers have."""
-        task = self.tasks.find(name) or self._named.get(name)
-        if task is None:
-            if len(self._named) >= _NAMES:
-                self._named.clear()
-            task = self._named[name] = NamedTask(name, self)
-        return task
+        """Return the task of this name, or a stand-in for a task that only workers have."""
+        return self.tasks.find(name) or self._stand_in(name)
 
     def call_named(
         self, name: str, arguments: Mapping[str, Any] | None, options: CallKeywords

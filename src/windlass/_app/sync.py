@@ -12,8 +12,7 @@ from windlass._client.transactional import Outbox, Wake
 from windlass._core.job.job import JobRecord
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
-from windlass._tasks.call import Call
-from windlass._tasks.call_options import CallKeywords
+from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
 from windlass._tasks.handle import Job
 

@@ -11,7 +11,7 @@ from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.values.handler import check_function, source_of, unwrap_partial
 from windlass._tasks.context import Context
-from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.handle import Enqueuer
 from windlass._tasks.limits import Limit
 from windlass._tasks.options import ExceptionClasses, RunIn, task_options
 from windlass._tasks.registry import TaskRegistry

@@ -42,11 +42,12 @@ class TaskRegistry:
         self._tasks[task.name] = task
         self._by_name.update(dict.fromkeys((task.name, *task.settings.aliases), task))
 
-    def remove(self, name: str) -> None:
-        """Remove a task. Its jobs wait for a worker that has it."""
+    def remove(self, name: str) -> Task[..., Any]:
+        """Remove a task and return it. Its jobs wait for a worker that has it."""
         task = self._tasks.pop(name)
         for known in (name, *task.settings.aliases):
             del self._by_name[known]
+        return task
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
         for other in self:
@@ -82,7 +83,7 @@ class TaskRegistry:
 
     @property
     def names_and_aliases(self) -> Sequence[str]:
-        """Every name that jobs may be stored under and still run here. Sorted."""
+        """The names and aliases of all tasks, sorted: jobs stored under any of them run here."""
         return sorted(self._by_name)
 
     def add_queues(self, queues: Iterable[str]) -> None:
@@ -98,8 +99,8 @@ def _clash(name: str, other: Task[..., Any], task: Task[..., Any]) -> Definition
     if name == task.name == other.name:
         return DuplicateTask(name, source_of(other.function), source_of(task.function))
     owner, clash = (other, task) if name == other.name else (task, other)
-    is_what = "is the name of" if name in (other.name, task.name) else "is also an alias of"
+    relation = "the name" if name == owner.name else "also an alias"
     return DefinitionError(
-        f"alias {name!r} of task {clash.name!r} {is_what} task {owner.name!r}, and a stored name "
-        f"must lead to one task: remove the alias"
+        f"alias {name!r} of task {clash.name!r} is {relation} of task {owner.name!r}. A stored "
+        f"name must lead to one task: remove the alias."
     )

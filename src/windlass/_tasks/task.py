@@ -21,13 +21,11 @@ from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import check_function, importable_module, is_coroutine
 from windlass._core.values.names import check_name
-from windlass._core.values.payload import Codec, signature_shape
+from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
-from windlass._tasks.call import Call
-from windlass._tasks.call_options import PLAIN, CallKeywords, call_options, check_no_id
+from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
 from windlass._tasks.context import wants_context
-from windlass._tasks.enqueuer import Enqueuer
-from windlass._tasks.handle import Job
+from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
 from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
 from windlass._tasks.options import JobOptions, RunIn, TaskOptions, tag_names
@@ -214,8 +212,10 @@ class Task(Generic[P, R_co, Q, C_co]):
             raise UnknownTask(self.name, tasks.names)
 
     def call_named(self, arguments: Mapping[str, Any], options: JobOptions) -> Call[R_co]:
-        """A call with arguments by the names of the parameters."""
-        args, kwargs = self.codec.bind(arguments)
+        """Make a call from arguments by the names of the parameters, as a payload has them."""
+        limit, what = self._enqueuer.payload_limit, f"the arguments of {self.name}"
+        payload = encode_any(dict(arguments), limit=limit, what=what) or b"{}"
+        args, kwargs = self.codec.decode(payload)
         return self._make(args, kwargs, options)
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:

@@ -130,7 +130,7 @@ async def test_explain_and_doctor_know_that_a_worker_has_the_task() -> None:
             explained = await app.admin.jobs.explain(job.id)
             assert "unknown_task" not in {cause.code for cause in explained.causes}
             found = await app.admin.doctor.check()
-            assert "unknown_task" not in {finding.code for finding in found}
+            assert "unknown_task" not in {one.name for one in found if one.level != "ok"}
 
 
 async def test_the_aliases_of_a_plugins_task_are_behind_its_name() -> None:

@@ -247,15 +247,6 @@ class Codec:
             args, kwargs = self._gathered(args, kwargs)
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
-    def bind(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same for arguments by the names of the parameters, as a payload has them."""
-        try:
-            call = self._struct(**arguments)
-        except TypeError as error:
-            message = f"{self._function.__qualname__}{inspect.signature(self._function)}: {error}"
-            raise PayloadError(message) from error
-        return self._split(msgspec.structs.astuple(call))
-
     def _gathered(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -9,9 +9,8 @@ from windlass._core.job.caller import CORRELATION_KEYS, PRINCIPAL_KEYS
 from windlass._core.job.job import JobId
 from windlass._core.values.names import shown
 from windlass._core.values.payload import Codec, encode_any
-from windlass._tasks.call import Call
-from windlass._tasks.call_options import CallKeywords, call_options
-from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.call import Call, CallKeywords, call_options
+from windlass._tasks.handle import Enqueuer
 from windlass._tasks.options import JobOptions, TaskOptions
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Task
@@ -30,25 +29,25 @@ _CODEC = Codec(_defined_elsewhere)
 
 
 class NamedTask(Task[..., Any]):
-    """A task that is known by its name alone. The worker that has it checks the arguments.
+    """A stand-in for a task that only workers have. The worker checks the arguments.
 
     Its limits, its unique rule and its secret arguments are not known here.
     """
 
-    def __init__(self, name: str, enqueuer: Enqueuer) -> None:
+    def __init__(self, enqueuer: Enqueuer, name: str) -> None:
         """Refuse a name that no task can have."""
         super().__init__(_defined_elsewhere, TaskOptions(name=name), enqueuer)
 
     @property
     def codec(self) -> Codec:
-        """Reads results as plain JSON values. All such tasks share it."""
+        """Decode results as plain JSON values. All such tasks share it."""
         return _CODEC
 
     def check(self, calls: Sequence[Call[Any]], tasks: TaskRegistry) -> None:
         """Accept every call: workers know the task, this process does not."""
 
     def call_named(self, arguments: Mapping[str, Any], options: JobOptions) -> Call[Any]:
-        """A call whose arguments are stored as they are given."""
+        """Make a call whose arguments are stored as given."""
         what = f"the arguments of {self.name}"
         payload = encode_any(dict(arguments), limit=self._enqueuer.payload_limit, what=what)
         tenant_of = self._enqueuer.hooks.tenant_of
@@ -59,12 +58,12 @@ class NamedTask(Task[..., Any]):
 
 
 def check_task_name(name: object) -> str:
-    """Refuse what is no task's name, and say how to enqueue a task that is at hand."""
+    """Refuse an object that is not a task's name, and say how to enqueue a `Task`."""
     if isinstance(name, Task):
         short = name.name.rpartition(".")[2]
         message = (
-            f"app.enqueue takes the name of a task, got {name!r}, which is here: write "
-            f"await {short}.enqueue(…), or {short}.call(…)"
+            f"app.enqueue takes the name of a task, got {name!r}. Write await {short}.enqueue(…), "
+            f"or {short}.call(…)"
         )
         raise InvalidArgument(message)
     if not isinstance(name, str):
