@@ -164,6 +164,7 @@ class Windlass:
         - ``limits``: rate and concurrency limits of the whole cluster: ``[Limit("api", …)]``.
         - ``breaker``: True or ``Breaker(…)``: start no jobs of this task while they keep failing.
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
 
         Raises DefinitionError for a function that cannot be a task, DuplicateTask for a name that

@@ -130,6 +130,7 @@ class Registrar:
         - ``limits``: rate and concurrency limits of the plugin: ``[Limit("api", …)]``.
         - ``breaker``: start no jobs of this task while they keep failing. Default: True.
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
         """
         self._check_open()

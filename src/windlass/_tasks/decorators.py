@@ -68,6 +68,7 @@ class TaskKeywords(TypedDict, total=False):
     limits: Limit | Sequence[Limit]
     breaker: Breaker | bool
     unique: Unique | bool
+    store_result: bool
     on_failure: Task[..., Any] | str | None
 
 

@@ -65,6 +65,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     unique: Unique | None = None
     aliases: tuple[str, ...] = ()
     """Former names: jobs that are stored under them run, too."""
+    store_result: bool = True
+    """False: a job that succeeds stores no result."""
     on_failure: Any = None
     """A task, or its name, to enqueue when a job has failed for good."""
 
@@ -86,6 +88,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
             raise InvalidArgument(message)
         _check_on_lost(self.on_lost)
+        if not isinstance(self.store_result, bool):
+            message = f"store_result must be True or False, got {shown(self.store_result)}"
+            raise InvalidArgument(message)
         _check_lists(self.retry_on, self.give_up_on)
 
 

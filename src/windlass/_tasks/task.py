@@ -244,6 +244,12 @@ class Task(Generic[P, R_co, Q, C_co]):
         args, kwargs = self.codec.decode(payload)
         return {**self._defaults, **self.codec.named(args, kwargs)}
 
+    def encode_result(self, value: object, *, limit: int) -> bytes | None:
+        """Encode what a run returned. None for a task that stores no result."""
+        if not self.settings.store_result:
+            return None
+        return self.codec.encode_result(value, limit=limit, what=f"the result of {self.name}")
+
     # --- what goes along with its jobs ---
 
     def limits_of(

@@ -99,9 +99,7 @@ class FinishInTransaction:
             raise ConfigError(message)
         if job.claim not in self._active:
             raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
-        what = f"the result of {job.task}"
-        task, limit = self._tasks[job.task], self._result_limit
-        encoded = task.codec.encode_result(result, limit=limit, what=what)
+        encoded = self._tasks[job.task].encode_result(result, limit=self._result_limit)
         success = self._decisions.decide(job, Succeeded(encoded), by=job.worker)
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.
