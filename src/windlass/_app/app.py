@@ -166,6 +166,7 @@ class Windlass:
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
         - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
+        - ``on_success``: a task, or its name, to enqueue when a job has succeeded.
 
         Raises DefinitionError for a function that cannot be a task, DuplicateTask for a name that
         another task has.

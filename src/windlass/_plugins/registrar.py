@@ -132,6 +132,7 @@ class Registrar:
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
         - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
+        - ``on_success``: a task, or its name, to enqueue when a job has succeeded.
         """
         self._check_open()
         if function:
@@ -221,8 +222,9 @@ class Registrar:
             raise DuplicateTask(name, source_of(self._tasks[name].function), source_of(function))
         former = alias_names(options.pop("aliases", ()))
         options["aliases"] = [self._qualified(alias, "an alias") for alias in former]
-        if isinstance(options.get("on_failure"), str):
-            options["on_failure"] = self._taker(options["on_failure"])
+        for option in ("on_failure", "on_success"):
+            if isinstance(options.get(option), str):
+                options[option] = self._taker(option, options[option])
         made = task_options({**options, "name": name}, name=name)
         made = msgspec.structs.replace(
             made, limits=tuple(self._own_limit(one) for one in limits_of(made.limits))
@@ -231,9 +233,9 @@ class Registrar:
         self._tasks[name] = task
         return task
 
-    def _taker(self, name: str) -> str:
+    def _taker(self, option: str, name: str) -> str:
         own = f"{self._scope.plugin}."
-        return name if name.startswith(own) else self._qualified(name, "on_failure")
+        return name if name.startswith(own) else self._qualified(name, option)
 
     def _own_limit(self, limit: Limit) -> Limit:
         """Put the plugin's name before a limit's, so that it cannot use or redefine one of the

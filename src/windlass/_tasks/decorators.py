@@ -70,6 +70,7 @@ class TaskKeywords(TypedDict, total=False):
     unique: Unique | bool
     store_result: bool
     on_failure: Task[..., Any] | str | None
+    on_success: Task[..., Any] | str | None
 
 
 class PluginTaskKeywords(TaskKeywords, total=False):

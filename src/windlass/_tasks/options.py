@@ -69,6 +69,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """False: a job that succeeds stores no result."""
     on_failure: Any = None
     """A task, or its name, to enqueue when a job has failed for good."""
+    on_success: Any = None
+    """A task, or its name, to enqueue when a job has succeeded."""
 
     def __post_init__(self) -> None:
         _check_task_name(self.name, "a task's name")
@@ -88,7 +90,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
             raise InvalidArgument(message)
         _check_on_lost(self.on_lost)
-        if not isinstance(self.store_result, bool):
+        if self.store_result not in (True, False):
             message = f"store_result must be True or False, got {shown(self.store_result)}"
             raise InvalidArgument(message)
         _check_lists(self.retry_on, self.give_up_on)

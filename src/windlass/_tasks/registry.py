@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import source_of
+from windlass._tasks.follow_ups import follow_up_options
 from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ class TaskRegistry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._by_name: dict[str, Task[..., Any]] = {}
         self._more_queues: set[str] = set()
+        self._with_on_success: set[str] = set()
+        self.with_on_success: Collection[str] = self._with_on_success
+        """The names and aliases of the tasks whose successes are followed by a job."""
         self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._by_name)
         """Every task, now: by its name and by its aliases."""
 
@@ -32,14 +36,15 @@ class TaskRegistry:
         for name in (task.name, *task.settings.aliases):
             if (other := self._by_name.get(name)) is not None:
                 raise _clash(name, other, task)
-        taker = task.settings.on_failure
-        named = taker is None or isinstance(taker, str)
-        if not named and self._tasks.get(taker.name) is not taker:
-            message = f"on_failure of task {task.name!r} is {taker!r}, a task of another app"
-            raise DefinitionError(message)
+        for option, taker in follow_up_options(task.settings):
+            if not isinstance(taker, str) and self._tasks.get(taker.name) is not taker:
+                message = f"{option} of task {task.name!r} is {taker!r}, a task of another app"
+                raise DefinitionError(message)
         for limit in task.settings.limits:
             self._check_limit(limit.spec, task.name)
         self._tasks[task.name] = task
+        if task.settings.on_success is not None:
+            self._with_on_success.update((task.name, *task.settings.aliases))
         self._by_name.update(dict.fromkeys((task.name, *task.settings.aliases), task))
 
     def remove(self, name: str) -> Task[..., Any]:
@@ -47,6 +52,7 @@ class TaskRegistry:
         task = self._tasks.pop(name)
         for known in (name, *task.settings.aliases):
             del self._by_name[known]
+        self._with_on_success.difference_update((name, *task.settings.aliases))
         return task
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:

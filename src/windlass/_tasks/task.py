@@ -25,9 +25,14 @@ from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
 from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
 from windlass._tasks.context import wants_context
+from windlass._tasks.follow_ups import (
+    FollowUpOption,
+    check_follow_up,
+    follow_up_of,
+    follow_up_options,
+)
 from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
-from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
 from windlass._tasks.options import JobOptions, RunIn, TaskOptions, tag_names
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.unique import UniqueBinding
@@ -106,9 +111,10 @@ class Task(Generic[P, R_co, Q, C_co]):
         self._keyed = None if rule is None else UniqueBinding(rule, names, options.name)
         has_identity = not _IDENTITY.isdisjoint(names)
         self._plain = not (has_identity or self.draws or self._keyed)
-        self._follow_up: tuple[Settings, FollowUp] | None = None
+        self._follow_ups: dict[FollowUpOption, tuple[Settings, FollowUp]] = {}
         self._owned: tuple[JobOptions, str, JobOptions] | None = None
-        self._check_on_failure(options.on_failure)
+        for option, taker in follow_up_options(options):
+            check_follow_up(option, taker, options.name)
         self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
         self._defaults |= {p.name: () for p in shape if p.kind is p.VAR_POSITIONAL}
         self._defaults |= {p.name: {} for p in shape if p.kind is p.VAR_KEYWORD}
@@ -262,28 +268,23 @@ class Task(Generic[P, R_co, Q, C_co]):
         secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
         return (*(draw.use(known, cost, secrets) for draw in self.draws), *self.always)
 
-    def _check_on_failure(self, taker: object) -> None:
-        if isinstance(taker, Task):
-            check_failure_task(taker, self.name)
-        elif taker is not None:
-            check_on_failure_name(taker, self.name)
-
-    @property
-    def _taker(self) -> Task[..., Any] | None:
-        """The ``on_failure`` task, if there is one and this process knows it."""
-        named = self.settings.on_failure
+    def _taker(self, option: FollowUpOption) -> Task[..., Any] | None:
+        """Return the task that follows, if there is one and this process knows it."""
+        named = getattr(self.settings, option)
         return self._enqueuer.tasks.find(named) if isinstance(named, str) else named
 
-    def follow_up(self, settings: Settings) -> FollowUp | None:
-        """Return the job to store when one of its jobs has failed for good."""
-        if self.settings.on_failure is None:
+    def follow_up(self, option: FollowUpOption, settings: Settings) -> FollowUp | None:
+        """Return the job to store when one of its jobs has failed for good, or has succeeded."""
+        named = getattr(self.settings, option)
+        if named is None:
             return None
-        if self._follow_up is None or self._follow_up[0] is not settings:
-            made = follow_up_of(self._taker or self.settings.on_failure, settings)
-            if self._taker is None:  # a task that is not known yet may have limits
-                return made
-            self._follow_up = (settings, made)
-        return self._follow_up[1]
+        made = self._follow_ups.get(option)
+        if made is None or made[0] is not settings:
+            taker = self._taker(option)
+            made = (settings, follow_up_of(taker or named, settings))
+            if taker is not None:  # a task that is not known yet may have limits
+                self._follow_ups[option] = made
+        return made[1]
 
     @property
     def specs(self) -> Sequence[LimitSpec]:
@@ -299,7 +300,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         """The limits that must be stored before its jobs: its own, and those of its
         ``on_failure``.
         """
-        specs, taker = self.specs, self._taker
+        specs, taker = self.specs, self._taker("on_failure")
         return specs if taker is None else [*specs, *taker.specs]
 
 
