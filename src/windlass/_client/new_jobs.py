@@ -51,7 +51,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     new = NewJob(
         id=job_id,
         task=task.name,
-        queue=ask.queue or task.queue or settings.default_queue,
+        queue=ask.queue or settings.queue_of(task.name, task.queue),
         payload=call.payload,
         priority=task.priority if ask.priority is None else ask.priority,
         delay=ask.delay,

@@ -195,14 +195,14 @@ def follow_up_of(task: Task[..., Any] | str, settings: Settings) -> FollowUp:
     if isinstance(task, str):
         return FollowUp(
             task=task,
-            queue=settings.default_queue,
+            queue=settings.queue_of(task, None),
             max_attempts=settings.max_attempts,
             timeout=settings.timeout,
         )
     own = task.settings
     return FollowUp(
         task=own.name,
-        queue=own.queue or settings.default_queue,
+        queue=settings.queue_of(own.name, own.queue),
         priority=own.priority,
         max_attempts=own.max_attempts or settings.max_attempts,
         timeout=first_set(own.timeout, settings.timeout),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import source_of
+from windlass._settings.settings import Settings
 from windlass._tasks.follow_ups import follow_up_options
 from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
 
@@ -96,9 +97,14 @@ class TaskRegistry:
         """Add queues that calls may use though no task names them. Workers serve them too."""
         self._more_queues.update(queues)
 
-    def queues(self, default: str) -> set[str]:
-        """List every named queue. ``default``: the queue of tasks without one."""
-        return {task.settings.queue or default for task in self} | self._more_queues
+    def queues(self, settings: Settings) -> set[str]:
+        """List every queue that jobs of the app may have: of its tasks, of routes and added ones.
+
+        The own queue of a task is among them, also if a route leads elsewhere: jobs that were
+        stored before the route wait there.
+        """
+        own = {task.settings.queue or settings.default_queue for task in self}
+        return own | set(settings.routes.values()) | self._more_queues
 
 
 def _clash(name: str, other: Task[..., Any], task: Task[..., Any]) -> DefinitionError:
