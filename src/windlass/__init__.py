@@ -30,6 +30,7 @@ __all__ = [
     "Secret",
     "Services",
     "Snooze",
+    "Success",
     "Task",
     "Throttled",
     "Unique",
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
     from windlass._core.values.payload import Secret
     from windlass._plugins.registrar import Plugin, Registrar
     from windlass._tasks.context import Context, current
+    from windlass._tasks.follow_ups import Failure, Success
     from windlass._tasks.handle import Job
     from windlass._tasks.limits import Limit
-    from windlass._tasks.on_failure import Failure
     from windlass._tasks.services import Services
     from windlass._tasks.task import Call, Task
     from windlass._tasks.unique import Unique
@@ -67,7 +68,7 @@ else:
         "Context": "_tasks.context",
         "Cron": "_core.schedule.rules",
         "Every": "_core.schedule.rules",
-        "Failure": "_tasks.on_failure",
+        "Failure": "_tasks.follow_ups",
         "GiveUp": "_core.job.control",
         "Grants": "_core.values.grants",
         "Job": "_tasks.handle",
@@ -81,6 +82,7 @@ else:
         "Secret": "_core.values.payload",
         "Services": "_tasks.services",
         "Snooze": "_core.job.control",
+        "Success": "_tasks.follow_ups",
         "Task": "_tasks.task",
         "Throttled": "_core.job.control",
         "Unique": "_tasks.unique",

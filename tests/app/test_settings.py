@@ -57,6 +57,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
     environment = {
         "WINDLASS_URL": "memory://",
         "WINDLASS_DEFAULT_QUEUE": "main",
+        "WINDLASS_ROUTES": '{"reports.*": "slow"}',
         "WINDLASS_MAX_ATTEMPTS": "7",
         "WINDLASS_TIMEOUT": "90",
         "WINDLASS_BACKOFF": "linear:5s,cap=1m,jitter=none",
@@ -97,6 +98,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
     assert settings == Settings(
         url="memory://",
         default_queue="main",
+        routes={"reports.*": "slow"},
         max_attempts=7,
         timeout=timedelta(seconds=90),
         backoff=Backoff.linear(5, cap=60, jitter="none"),

@@ -14,13 +14,14 @@ import psycopg
 import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
-from windlass import Context, Windlass
+from windlass import Context, Success, Windlass
 from windlass._app.parts import parts_of
-from windlass._core.job.event import Event, JobMoved
+from windlass._core.job.event import Event, JobEnqueued, JobMoved
 from windlass._core.job.job import AttemptError, LimitUse, NewJob, Progress
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import fail, succeed
 from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import CancelAnswer, Want
 from windlass._storage.protocol.transactions import ClaimEnd
 from windlass._storage.protocol.workers import WorkerStart
@@ -83,6 +84,36 @@ async def test_their_writes_and_the_success_are_one(
     span = timedelta(minutes=2)
     (rollup,) = await app.admin.stats.rollups(now - span, now + span)
     assert rollup.counts == {Verb.SUCCEED: 1}
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_the_job_that_follows_a_success_is_part_of_their_transaction(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    heard: list[tuple[str, Any]] = []
+    enqueued: list[str] = []
+    app.on_transition(
+        lambda event: enqueued.append(event.job) if isinstance(event, JobEnqueued) else None
+    )
+
+    @app.task(name="tell")
+    async def tell(success: Success) -> None:
+        heard.append((success.job_id, success.result))
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await finish(ctx, theirs, "first try")
+        await theirs.rollback()
+        if hasattr(theirs, "begin"):
+            await theirs.begin()
+        await finish(ctx, theirs, "paid")
+        await theirs.commit()
+
+    job = await task(app, driver, body, on_success=tell).enqueue()
+    async with app.worker(until_empty=True) as worker:
+        await worker.wait()
+    assert heard == [(job.id, "paid")]
+    (then,) = await app.admin.jobs.find(JobFilter(task="tell"))
+    assert enqueued == [job.id, then.id]
 
 
 async def test_an_error_before_the_commit_undoes_both(

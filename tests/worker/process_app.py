@@ -76,6 +76,17 @@ async def echo_async(value: int) -> int:
 both("echo", echo, echo_async)
 
 
+def forget() -> object:
+    return object()  # cannot be stored
+
+
+async def forget_async() -> object:
+    return object()
+
+
+both("forget", forget, forget_async, store_result=False)
+
+
 def broken() -> None:
     raise ValueError("no good")
 

@@ -115,7 +115,7 @@ class PluginAdmin:
         return PluginTaskReport(
             name=task.name,
             documentation=task.documentation,
-            queue=own.queue or usual.default_queue,
+            queue=usual.queue_of(task.name, own.queue),
             concurrency=task.concurrency,
             timeout=first_set(own.timeout, usual.timeout) or None,
             max_attempts=own.max_attempts or usual.max_attempts,

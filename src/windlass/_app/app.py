@@ -25,6 +25,7 @@ from windlass._settings.load import load_settings
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
+from windlass._tasks.call import Call, CallKeywords, check_no_id
 from windlass._tasks.context import Context, Middleware
 from windlass._tasks.decorators import (
     AsyncContextTask,
@@ -39,7 +40,6 @@ from windlass._tasks.decorators import (
 from windlass._tasks.handle import Job
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.services import AttachedServices
-from windlass._tasks.task import Call
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -147,6 +147,7 @@ class Windlass:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
         - ``name``: the name that jobs are stored with. Default: ``module.function``.
+        - ``aliases``: former names of the task. Jobs that are stored under them run too.
         - ``queue``: the queue of its jobs. Default: the app's ``default_queue``.
         - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
         - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
@@ -163,7 +164,9 @@ class Windlass:
         - ``limits``: rate and concurrency limits of the whole cluster: ``[Limit("api", …)]``.
         - ``breaker``: True or ``Breaker(…)``: start no jobs of this task while they keep failing.
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
+        - ``on_success``: a task, or its name, to enqueue when a job has succeeded.
 
         Raises DefinitionError for a function that cannot be a task, DuplicateTask for a name that
         another task has.
@@ -195,6 +198,34 @@ class Windlass:
         return ScheduleDecorator(self._parts.schedules, rule, **options)
 
     # --- jobs ---
+
+    async def enqueue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[CallKeywords],
+    ) -> Job[Any]:
+        """Store a job of the task with this name, which may exist in the workers' code alone.
+
+        ``arguments``: by name. A worker checks them, unless the task is registered here.
+        ``options``: as for ``task.options(…)``.
+        """
+        producer = self._parts.producer
+        call, job_id = producer.call_named(name, arguments, options)
+        return await producer.enqueue_call(call, job_id=job_id)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[CallKeywords],
+    ) -> Call[Any]:
+        """Make a call of the task with this name, for ``enqueue_many`` or ``ctx.enqueue``."""
+        call, job_id = self._parts.producer.call_named(name, arguments, options)
+        check_no_id(job_id)
+        return call
 
     async def enqueue_many(
         self,

@@ -156,7 +156,7 @@ class AppParts:
         """List every queue that tasks or integrations name, the default one first."""
         self.load()
         default = self.settings.default_queue
-        return (default, *sorted(self.tasks.queues(default) - {default}))
+        return (default, *sorted(self.tasks.queues(self.settings) - {default}))
 
     @contextmanager
     def on_storage(

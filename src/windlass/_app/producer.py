@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass._app.blocking_loop import BlockingLoop
+from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
 from windlass._client.transactional import Outbox, Wake, check_connection
@@ -16,13 +18,13 @@ from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
+from windlass._tasks.call import CallKeywords
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
-from windlass.errors import UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -54,6 +56,7 @@ class Producer:
         self._loop = loop
         self._cancel = cancel
         self._inheritance = OptionInheritance()
+        self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
         self.hooks = hooks
         self.payload_limit = payload_limit
@@ -85,8 +88,19 @@ class Producer:
             ids = None if job_id is None else [job_id]
             jobs = self.enqueue_many_sync([call], ids=ids, connection=ask.connection, wake=ask.wake)
             return jobs[0]
-        instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
+        by_name = isinstance(call.task, NamedTask)
+        instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
         return self._loop.run(self.enqueue_call(call, job_id=job_id), instead=instead)
+
+    def task_named(self, name: str) -> Task[..., Any]:
+        """Return the task of this name, or a stand-in for a task that only workers have."""
+        return self.tasks.find(name) or self._stand_in(name)
+
+    def call_named(
+        self, name: str, arguments: Mapping[str, Any] | None, options: CallKeywords
+    ) -> tuple[Call[Any], JobId | None]:
+        """Make a call of the task with this name, and read the job's id if one is given."""
+        return call_by_name(self.task_named(check_task_name(name)), arguments, options)
 
     async def enqueue_many(
         self,
@@ -157,9 +171,7 @@ class Producer:
     def _check_tasks(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls of tasks that this app cannot run, and those that grants do not cover."""
         for task in {call.task for call in calls}:
-            task.check(calls)
-            if self.tasks.find(task.name) is not task:
-                raise UnknownTask(task.name, self.tasks.names)
+            task.check(calls, self.tasks)
 
     async def _define_for(self, calls: Sequence[Call[Any]]) -> None:
         await (await self._connections.client()).define_for(calls)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.producer import Producer
@@ -12,9 +12,9 @@ from windlass._client.transactional import Outbox, Wake
 from windlass._core.job.job import JobRecord
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
 from windlass._tasks.handle import Job
-from windlass._tasks.task import Call
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -53,6 +53,17 @@ class BlockingClient:
         from windlass._app.blocking_admin.admin import BlockingAdmin  # noqa: PLC0415
 
         return BlockingAdmin(self, self._admin())
+
+    def enqueue(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        **options: Unpack[CallKeywords],
+    ) -> Job[Any]:
+        """``await app.enqueue(name, arguments)``."""
+        call, job_id = self._producer.call_named(name, arguments, options)
+        return self._producer.enqueue_call_sync(call, job_id=job_id)
 
     def enqueue_many(
         self,

@@ -14,7 +14,7 @@ from windlass._client.client import Client
 from windlass._core.schedule.schedule import Schedule
 from windlass._settings.keywords import WorkerKeywords
 from windlass._settings.settings import WorkerSettings
-from windlass._tasks.on_failure import check_on_failure_tasks
+from windlass._tasks.follow_ups import check_follow_up_tasks
 from windlass._worker.engine import WorkerDependencies
 from windlass._worker.worker import Worker
 from windlass.errors import ConfigError
@@ -70,7 +70,7 @@ class Workers:
         parts = self._parts
         hooks, storage = parts.hooks, await parts.connections.storage()
         client = await parts.connections.client()
-        check_on_failure_tasks(parts.tasks)
+        check_follow_up_tasks(parts.tasks)
         await client.define(spec for task in parts.tasks for spec in task.needs)
         chores = parts.plugins.chores  # first: the plugin that every app has declares schedules
         plans = functools.partial(self._plans, client)
@@ -82,6 +82,7 @@ class Workers:
             seams=parts.connections.seams,
             bus=hooks.bus,
             enqueue=parts.producer.enqueue_call,
+            task_named=parts.producer.task_named,
             state=lambda: hooks.state,
             layers=hooks.layers,
             living=hooks.living,

@@ -51,7 +51,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     new = NewJob(
         id=job_id,
         task=task.name,
-        queue=ask.queue or task.queue or settings.default_queue,
+        queue=ask.queue or settings.queue_of(task.name, task.queue),
         payload=call.payload,
         priority=task.priority if ask.priority is None else ask.priority,
         delay=ask.delay,
@@ -67,7 +67,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
         principal=principal,
         correlation_id=correlation_id,
         parent=None if ask.parent is None else JobId(ask.parent),
-        on_failure=call.task.follow_up(settings),
+        on_failure=call.task.follow_up("on_failure", settings),
         on_lost=ask.on_lost or task.on_lost,
     )
     return _with_keys(new, call) if call.task.reads_job else new

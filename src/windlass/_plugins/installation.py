@@ -24,7 +24,7 @@ from windlass._schedules.edits import UNINSTALLED, Schedules, ScheduleView, writ
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.schedules import ScheduleStore, Written
 from windlass._tasks.context import Middleware
-from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.handle import Enqueuer
 from windlass._tasks.services import Services
 from windlass.errors import DefinitionError, InvalidArgument, PluginUnknown, StoreBusy, suggestion
 

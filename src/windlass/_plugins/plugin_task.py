@@ -13,7 +13,7 @@ from windlass._plugins.names import plugin_tag
 from windlass._plugins.restricted_context import PluginScope
 from windlass._tasks.limits import Limit, limits_of
 from windlass._tasks.options import JobOptions, TaskOptions
-from windlass._tasks.task import Call, Enqueuer, Task
+from windlass._tasks.task import Call, Enqueuer, Task, TaskRegistry
 from windlass.errors import NotGranted, PluginUnknown
 
 __all__ = ["PluginTask"]
@@ -48,9 +48,9 @@ class PluginTask(Task[..., Any]):
         )
         self._mark = plugin_tag(scope.plugin)
         self._bounds = frozenset(limit.name for limit in bounds)
-        scope.tasks.add(self.name)
+        scope.tasks.update((self.name, *options.aliases))
 
-    def check(self, calls: Sequence[Call[Any]]) -> None:
+    def check(self, calls: Sequence[Call[Any]], tasks: TaskRegistry) -> None:
         """Refuse calls outside the grants, wherever they are made."""
         installed = self._enqueuer.tasks.find(self.name) is self
         if not installed:
@@ -62,6 +62,7 @@ class PluginTask(Task[..., Any]):
         for call in calls:
             if call.task is self:
                 self._check(call)
+        super().check(calls, tasks)
 
     def _check(self, call: Call[Any]) -> None:
         queue, granted = call.options.queue or self.settings.queue, self._scope.grants.queues

@@ -40,7 +40,7 @@ from windlass._tasks.decorators import (
     plain_function,
 )
 from windlass._tasks.limits import Limit, limits_of
-from windlass._tasks.options import task_options
+from windlass._tasks.options import alias_names, task_options
 from windlass._tasks.services import Services
 from windlass._tasks.task import Enqueuer
 from windlass.errors import DefinitionError, DuplicateTask
@@ -112,6 +112,7 @@ class Registrar:
         """Add a task, like ``@app.task``. Its name gets the plugin's name as a prefix.
 
         - ``name``: the name after the prefix. Default: the function's name.
+        - ``aliases``: former names, without the prefix. Jobs that are stored under them run too.
         - ``queue``: the queue of its jobs. Default: the first one granted.
         - ``concurrency``: jobs of this task that run at once in the whole cluster.
         - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
@@ -129,7 +130,9 @@ class Registrar:
         - ``limits``: rate and concurrency limits of the plugin: ``[Limit("api", …)]``.
         - ``breaker``: start no jobs of this task while they keep failing. Default: True.
         - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``store_result``: False stores no result. ``job.result()`` then returns None.
         - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
+        - ``on_success``: a task, or its name, to enqueue when a job has succeeded.
         """
         self._check_open()
         if function:
@@ -217,8 +220,11 @@ class Registrar:
         name = self._qualified(options.pop("name", None) or function.__name__, "a task's name")
         if name in self._tasks:
             raise DuplicateTask(name, source_of(self._tasks[name].function), source_of(function))
-        if isinstance(options.get("on_failure"), str):
-            options["on_failure"] = self._taker(options["on_failure"])
+        former = alias_names(options.pop("aliases", ()))
+        options["aliases"] = [self._qualified(alias, "an alias") for alias in former]
+        for option in ("on_failure", "on_success"):
+            if isinstance(options.get(option), str):
+                options[option] = self._taker(option, options[option])
         made = task_options({**options, "name": name}, name=name)
         made = msgspec.structs.replace(
             made, limits=tuple(self._own_limit(one) for one in limits_of(made.limits))
@@ -227,9 +233,9 @@ class Registrar:
         self._tasks[name] = task
         return task
 
-    def _taker(self, name: str) -> str:
+    def _taker(self, option: str, name: str) -> str:
         own = f"{self._scope.plugin}."
-        return name if name.startswith(own) else self._qualified(name, "on_failure")
+        return name if name.startswith(own) else self._qualified(name, option)
 
     def _own_limit(self, limit: Limit) -> Limit:
         """Put the plugin's name before a limit's, so that it cannot use or redefine one of the

@@ -23,6 +23,7 @@ class SettingsKeywords(TypedDict, total=False):
     """The settings of ``Windlass(url, ...)``: see `windlass._settings.settings.Settings`."""
 
     default_queue: str
+    routes: Mapping[str, str]
     max_attempts: int
     timeout: Duration | None
     backoff: Backoff | str | None

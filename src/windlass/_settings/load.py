@@ -185,6 +185,19 @@ def _plugins(given: object) -> dict[str, Grants]:
         raise ConfigError(message) from None
 
 
+def _routes(given: object) -> dict[str, str]:
+    """Read patterns of task names and their queues."""
+    try:
+        table = msgspec.json.decode(given) if isinstance(given, str) else given
+        return msgspec.convert(table, dict[str, str])
+    except msgspec.MsgspecError as error:
+        message = (
+            f"routes must be a table of task names and queues, such as "
+            f'{{"reports.*": "slow"}}, got {shown(given)}: {error}'
+        )
+        raise ConfigError(message) from None
+
+
 def _backoff(given: object) -> Backoff | None:
     if isinstance(given, str):
         return parse_backoff(given, "backoff")
@@ -194,7 +207,11 @@ def _backoff(given: object) -> Backoff | None:
     return given
 
 
-_READ: Mapping[str, Callable[[object], object]] = {"plugins": _plugins, "backoff": _backoff}
+_READ: Mapping[str, Callable[[object], object]] = {
+    "plugins": _plugins,
+    "backoff": _backoff,
+    "routes": _routes,
+}
 """Settings that have their own reader."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
@@ -41,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The storage: ``sqlite:///…``, ``postgresql://…``, ``redis://…`` or ``memory://``."""
     default_queue: str = "default"
     """The queue of tasks that name none."""
+    routes: dict[str, str] = {}
+    """Queues by patterns of task names: ``{"reports.*": "slow"}``. The first match wins."""
     max_attempts: int = 5
     """Runs of one job, for tasks that do not set it."""
     timeout: timedelta | None = None
@@ -116,6 +119,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dashboard_auth: tuple[str, ...] = ()
     """Users of the dashboard: NAME:ROLE:HASH, made by ``windlass dashboard --new-user``."""
 
+    def queue_of(self, task: str, own: str | None) -> str:
+        """Return the queue of a task's jobs: by the routes, its ``own``, or the default one."""
+        if self.routes:
+            for pattern, queue in self.routes.items():
+                if fnmatchcase(task, pattern):
+                    return queue
+        return own or self.default_queue
+
     def __repr__(self) -> str:
         """Show the settings without passwords: they end up in logs and bug reports."""
         said = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -137,6 +148,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(message)
         try:
             check_queue(self.default_queue, "default_queue")
+            for pattern, queue in self.routes.items():
+                check_queue(queue, f"the queue of {pattern!r} in routes")
         except InvalidArgument as error:
             raise ConfigError(str(error)) from None
         if not _SCHEMA.fullmatch(self.schema):

@@ -11,7 +11,7 @@ from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.values.handler import check_function, source_of, unwrap_partial
 from windlass._tasks.context import Context
-from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.handle import Enqueuer
 from windlass._tasks.limits import Limit
 from windlass._tasks.options import ExceptionClasses, RunIn, task_options
 from windlass._tasks.registry import TaskRegistry
@@ -52,6 +52,7 @@ class TaskKeywords(TypedDict, total=False):
     """The options of ``@app.task``; its docstring explains them."""
 
     name: str | None
+    aliases: Sequence[str]
     queue: str | None
     max_attempts: int | None
     timeout: timedelta | float | str | None
@@ -67,7 +68,9 @@ class TaskKeywords(TypedDict, total=False):
     limits: Limit | Sequence[Limit]
     breaker: Breaker | bool
     unique: Unique | bool
+    store_result: bool
     on_failure: Task[..., Any] | str | None
+    on_success: Task[..., Any] | str | None
 
 
 class PluginTaskKeywords(TaskKeywords, total=False):

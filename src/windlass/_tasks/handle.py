@@ -1,4 +1,4 @@
-"""`Job`, the handle of an enqueued job."""
+"""`Job`, the handle of an enqueued job, and the producer as tasks and handles use it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from windlass._storage.protocol.jobs import CancelAnswer
 from windlass.errors import JobNotFound
 
 if TYPE_CHECKING:
+    from windlass._tasks.call import Call
+    from windlass._tasks.hooks import Hooks
     from windlass._tasks.registry import TaskRegistry
     from windlass._tasks.task import Task
 
-__all__ = ["Job", "JobClient"]
+__all__ = ["Enqueuer", "Job", "JobClient"]
 
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -38,6 +41,28 @@ class JobClient(Protocol):
     @property
     def tasks(self) -> TaskRegistry:
         """Every task of this app."""
+        ...
+
+
+class Enqueuer(JobClient, Protocol):
+    """Stores the calls of tasks, and answers the handles of their jobs."""
+
+    async def enqueue_call(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
+        """Store one call, under this id if one is given."""
+        ...
+
+    def enqueue_call_sync(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
+        """Store one call from code without an event loop."""
+        ...
+
+    @property
+    def payload_limit(self) -> int:
+        """Largest payload in bytes."""
+        ...
+
+    @property
+    def hooks(self) -> Hooks:
+        """The app's hooks, one of which returns the current tenant."""
         ...
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "JobOptions",
     "RunIn",
     "TaskOptions",
+    "alias_names",
     "check_wake",
     "first_set",
     "some_time",
@@ -62,15 +63,21 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[Limit, ...] = ()
     breaker: Breaker | None = None
     unique: Unique | None = None
+    aliases: tuple[str, ...] = ()
+    """Former names: jobs that are stored under them run, too."""
+    store_result: bool = True
+    """False: a job that succeeds stores no result."""
     on_failure: Any = None
     """A task, or its name, to enqueue when a job has failed for good."""
+    on_success: Any = None
+    """A task, or its name, to enqueue when a job has succeeded."""
 
     def __post_init__(self) -> None:
-        check_name(self.name, "a task's name")
-        if "/" in self.name:
-            # The task's name is part of its unique keys, which must differ from those of other
-            # tasks.
-            message = f"a task's name must not contain '/', got {self.name!r}"
+        _check_task_name(self.name, "a task's name")
+        for alias in self.aliases:
+            _check_task_name(alias, f"an alias of task {self.name!r}")
+        if len({self.name, *self.aliases}) <= len(self.aliases):
+            message = f"aliases of task {self.name!r} are other names than its own, each given once"
             raise InvalidArgument(message)
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
         some_time(self.timeout or None, "timeout")
@@ -83,7 +90,26 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
             raise InvalidArgument(message)
         _check_on_lost(self.on_lost)
+        if self.store_result not in (True, False):
+            message = f"store_result must be True or False, got {shown(self.store_result)}"
+            raise InvalidArgument(message)
         _check_lists(self.retry_on, self.give_up_on)
+
+
+def _check_task_name(name: str, what: str) -> None:
+    check_name(name, what)
+    if "/" in name:
+        # It stands between a task and its unique keys, which must not meet another task's.
+        message = f"{what} must not contain '/', got {name!r}"
+        raise InvalidArgument(message)
+
+
+def alias_names(given: object) -> tuple[str, ...]:
+    """Aliases as a task keeps them. A single text is refused, as for tags."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        message = f"aliases is a list of names such as aliases=['charge'], got {shown(given)}"
+        raise InvalidArgument(message)
+    return tuple(given)
 
 
 def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
@@ -101,6 +127,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
     for key in ("retry_on", "give_up_on"):
         if key in options:
             options[key] = _exception_classes(options[key], key)
+    options["aliases"] = alias_names(options.get("aliases", ()))
     options["tags"] = tag_names(options.get("tags", ()))
     options["limits"] = limits_of(options.get("limits", ()))
     options["breaker"] = breaker_of(options.get("breaker", False), options["name"])

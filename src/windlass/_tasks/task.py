@@ -5,38 +5,38 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     ParamSpec,
     TypeVar,
+    Unpack,
 )
 
 import msgspec
 
-from windlass._core.job.ids import id_as_stored, job_id_of
-from windlass._core.job.job import FollowUp, JobId, LimitUse, OnLost
-from windlass._core.job.unique import UniqueKey as StoredUnique
-from windlass._core.limits.backoff import Backoff
+from windlass._core.job.ids import id_as_stored
+from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import check_function, importable_module, is_coroutine
-from windlass._core.values.instants import aware, duration
 from windlass._core.values.names import check_name
-from windlass._core.values.payload import Codec, signature_shape
+from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
 from windlass._tasks.context import wants_context
-from windlass._tasks.enqueuer import Enqueuer
-from windlass._tasks.handle import Job
-from windlass._tasks.limits import JOB_ATTRIBUTES, Costs, LimitBinding, breaker_name, check_costs
-from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
-from windlass._tasks.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
+from windlass._tasks.follow_ups import (
+    FollowUpOption,
+    check_follow_up,
+    follow_up_of,
+    follow_up_options,
+)
+from windlass._tasks.handle import Enqueuer, Job
+from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
+from windlass._tasks.options import JobOptions, RunIn, TaskOptions, tag_names
 from windlass._tasks.registry import TaskRegistry
-from windlass._tasks.unique import Conflict, Scope, UniqueBinding, UniqueUntil, unique_of_call
-from windlass.errors import DefinitionError, InvalidArgument
+from windlass._tasks.unique import UniqueBinding
+from windlass.errors import DefinitionError, UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -67,23 +67,6 @@ else:
     Q, C_co = ParamSpec("Q"), TypeVar("C_co", covariant=True)
 
 
-class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A task with its encoded arguments and options, ready to be enqueued.
-
-    It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
-    """
-
-    task: Task[..., R_co]
-    payload: bytes
-    arguments: Mapping[str, object] | None
-    """Set only if the task reads them: for the caller's identity, or for keys of limits."""
-    options: JobOptions
-    limits: tuple[LimitUse, ...] = ()
-    unique: StoredUnique | None = None
-    """The key by the task's rule. A key that the call sets is in ``options``."""
-
-
-_PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
 
 
@@ -128,9 +111,10 @@ class Task(Generic[P, R_co, Q, C_co]):
         self._keyed = None if rule is None else UniqueBinding(rule, names, options.name)
         has_identity = not _IDENTITY.isdisjoint(names)
         self._plain = not (has_identity or self.draws or self._keyed)
-        self._follow_up: tuple[Settings, FollowUp] | None = None
+        self._follow_ups: dict[FollowUpOption, tuple[Settings, FollowUp]] = {}
         self._owned: tuple[JobOptions, str, JobOptions] | None = None
-        self._check_on_failure(options.on_failure)
+        for option, taker in follow_up_options(options):
+            check_follow_up(option, taker, options.name)
         self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
         self._defaults |= {p.name: () for p in shape if p.kind is p.VAR_POSITIONAL}
         self._defaults |= {p.name: {} for p in shape if p.kind is p.VAR_KEYWORD}
@@ -169,11 +153,11 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job that runs this function with these arguments, and return its handle."""
-        return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
+        return await self._enqueuer.enqueue_call(self._make(args, kwargs, PLAIN))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job like `enqueue`, from code without an event loop."""
-        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
+        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, PLAIN))
 
     def job(self, job_id: str | UUID) -> Job[R_co]:
         """Return a handle for the id of one of its jobs. It reads nothing until you call its
@@ -183,34 +167,9 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Make a call for ``app.enqueue_many`` or ``ctx.enqueue``."""
-        return self._make(args, kwargs, _PLAIN)
+        return self._make(args, kwargs, PLAIN)
 
-    def options(
-        self,
-        *,
-        delay: timedelta | float | str | None = None,
-        at: datetime | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        unique: UniqueUntil | Literal[False] | None = None,
-        unique_for: timedelta | float | str | None = None,
-        scope: Scope | None = None,
-        on_conflict: Conflict | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: timedelta | float | str | None = None,
-        backoff: Backoff | None = None,
-        tags: Sequence[str] | None = None,
-        expires: timedelta | float | str | None = None,
-        on_lost: OnLost | None = None,
-        correlation_id: str | None = None,
-        principal: str | None = None,
-        tenant: str | None = None,
-        connection: UserConnection | None = None,
-        wake: Literal["commit"] | None = None,
-        cost: Costs | None = None,
-        id: str | UUID | None = None,  # noqa: A002 -- what it is called everywhere
-    ) -> BoundTask[P, R_co]:
+    def options(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R_co]:
         """Return the task with other options for the calls you make through it.
 
         - ``delay``, ``at``: run after this time ("30s", seconds, timedelta), or at this instant.
@@ -228,36 +187,8 @@ class Task(Generic[P, R_co, Q, C_co]):
 
         Without ``key``, the unique options change the task's own ``unique=`` for these calls.
         """
-        rule = unique_of_call(
-            self.settings.unique,
-            key=key,
-            unique=unique,
-            unique_for=some_time(unique_for, "unique_for"),
-            scope=scope,
-            on_conflict=on_conflict,
-        )
-        options = JobOptions(
-            delay=None if delay is None else duration(delay, "delay"),
-            at=None if at is None else aware(at, "at"),
-            priority=priority,
-            unique=None if key is None or rule is None else rule.stored(self.name, key),
-            rule=None if key is not None else rule,
-            keyless=unique is False,
-            queue=queue,
-            max_attempts=max_attempts,
-            timeout=some_time(timeout, "timeout"),
-            backoff=backoff,
-            tags=None if tags is None else tag_names(tags),
-            expires=some_time(expires, "expires"),
-            on_lost=on_lost,
-            correlation_id=correlation_id,
-            principal=principal,
-            tenant=tenant,
-            connection=connection,
-            wake=wake,
-            cost=check_costs(cost, self.draws, self.name),
-        )
-        return BoundTask(self, options, None if id is None else job_id_of(id))
+        made, job_id = call_options(options, self.name, self.settings.unique, self.draws)
+        return BoundTask(self, made, job_id)
 
     def _make(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
@@ -281,8 +212,17 @@ class Task(Generic[P, R_co, Q, C_co]):
             last = self._owned = (options, tenant, owned)
         return last[2]
 
-    def check(self, calls: Sequence[Call[Any]]) -> None:
-        """Refuse calls of this task that may not be enqueued, before any of them is."""
+    def check(self, calls: Sequence[Call[Any]], tasks: TaskRegistry) -> None:  # noqa: ARG002
+        """Refuse calls that may not be enqueued by the app with these ``tasks``."""
+        if tasks.by_name.get(self.name) is not self:
+            raise UnknownTask(self.name, tasks.names)
+
+    def call_named(self, arguments: Mapping[str, Any], options: JobOptions) -> Call[R_co]:
+        """Make a call from arguments by the names of the parameters, as a payload has them."""
+        limit, what = self._enqueuer.payload_limit, f"the arguments of {self.name}"
+        payload = encode_any(dict(arguments), limit=limit, what=what) or b"{}"
+        args, kwargs = self.codec.decode(payload)
+        return self._make(args, kwargs, options)
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
         """Make a call from arguments that were encoded elsewhere."""
@@ -310,6 +250,12 @@ class Task(Generic[P, R_co, Q, C_co]):
         args, kwargs = self.codec.decode(payload)
         return {**self._defaults, **self.codec.named(args, kwargs)}
 
+    def encode_result(self, value: object, *, limit: int) -> bytes | None:
+        """Encode what a run returned. None for a task that stores no result."""
+        if not self.settings.store_result:
+            return None
+        return self.codec.encode_result(value, limit=limit, what=f"the result of {self.name}")
+
     # --- what goes along with its jobs ---
 
     def limits_of(
@@ -322,28 +268,23 @@ class Task(Generic[P, R_co, Q, C_co]):
         secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
         return (*(draw.use(known, cost, secrets) for draw in self.draws), *self.always)
 
-    def _check_on_failure(self, taker: object) -> None:
-        if isinstance(taker, Task):
-            check_failure_task(taker, self.name)
-        elif taker is not None:
-            check_on_failure_name(taker, self.name)
-
-    @property
-    def _taker(self) -> Task[..., Any] | None:
-        """The ``on_failure`` task, if there is one and this process knows it."""
-        named = self.settings.on_failure
+    def _taker(self, option: FollowUpOption) -> Task[..., Any] | None:
+        """Return the task that follows, if there is one and this process knows it."""
+        named = getattr(self.settings, option)
         return self._enqueuer.tasks.find(named) if isinstance(named, str) else named
 
-    def follow_up(self, settings: Settings) -> FollowUp | None:
-        """Return the job to store when one of its jobs has failed for good."""
-        if self.settings.on_failure is None:
+    def follow_up(self, option: FollowUpOption, settings: Settings) -> FollowUp | None:
+        """Return the job to store when one of its jobs has failed for good, or has succeeded."""
+        named = getattr(self.settings, option)
+        if named is None:
             return None
-        if self._follow_up is None or self._follow_up[0] is not settings:
-            made = follow_up_of(self._taker or self.settings.on_failure, settings)
-            if self._taker is None:  # a task that is not known yet may have limits
-                return made
-            self._follow_up = (settings, made)
-        return self._follow_up[1]
+        made = self._follow_ups.get(option)
+        if made is None or made[0] is not settings:
+            taker = self._taker(option)
+            made = (settings, follow_up_of(taker or named, settings))
+            if taker is not None:  # a task that is not known yet may have limits
+                self._follow_ups[option] = made
+        return made[1]
 
     @property
     def specs(self) -> Sequence[LimitSpec]:
@@ -359,7 +300,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         """The limits that must be stored before its jobs: its own, and those of its
         ``on_failure``.
         """
-        specs, taker = self.specs, self._taker
+        specs, taker = self.specs, self._taker("on_failure")
         return specs if taker is None else [*specs, *taker.specs]
 
 
@@ -388,10 +329,5 @@ class BoundTask(Generic[P, R_co]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """Make a call with these options, for ``app.enqueue_many``."""
-        if self._id is not None:
-            message = (
-                "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "
-                "with the calls, app.enqueue_many(calls, ids=[…])"
-            )
-            raise InvalidArgument(message)
+        check_no_id(self._id)
         return self._task._make(args, kwargs, self._options)

@@ -17,7 +17,7 @@ from windlass._system.seams import Seams
 from windlass._tasks.app_location import AppLocation
 from windlass._tasks.hooks import Middleware
 from windlass._tasks.services import AttachedServices
-from windlass._tasks.task import Call, TaskRegistry
+from windlass._tasks.task import Call, Task, TaskRegistry
 from windlass._worker.scheduler.schedule_sync import Plans
 
 __all__ = ["WorkerDependencies"]
@@ -50,5 +50,7 @@ class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Tells when tasks or schedules come or go, from any thread; the answer ends it."""
     services: AttachedServices = msgspec.field(default_factory=AttachedServices)
     """The services of the application for handlers."""
+    task_named: Callable[[str], Task[..., Any]] | None = None
+    """Finds the task that a child process enqueues; None: one of ``tasks``."""
     locate: Callable[[], AppLocation] | None = None
     """Where child processes find the app; None: tasks that ask for one run in this process."""

@@ -57,7 +57,8 @@ class Engine:
         )
         self.children: ChildPool | None = None
         if around.locate is not None:
-            self.children = ChildPool(around.locate, settings, self.host, tasks, self.lines)
+            named = around.task_named or tasks.__getitem__
+            self.children = ChildPool(around.locate, settings, self.host, named, self.lines)
         self.finisher: Finisher = Finisher(
             storage.jobs,
             around.bus,

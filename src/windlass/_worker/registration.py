@@ -64,7 +64,7 @@ class Registration:
                     boot_id=boot_id,
                     lock_device=device,
                     lock_inode=inode,
-                    tasks=self._tasks.names,
+                    tasks=self._tasks.names_and_aliases,
                     clock=self._seams.wall(),
                     signatures=self.signatures,
                     pools=self._worker.queues or {},
@@ -91,5 +91,5 @@ def _fingerprints(tasks: TaskRegistry) -> dict[str, str]:
     made: dict[str, str] = {}
     for task in tasks:
         with suppress(DefinitionError):
-            made[task.name] = task.codec.fingerprint()
+            made |= dict.fromkeys((task.name, *task.settings.aliases), task.codec.fingerprint())
     return made

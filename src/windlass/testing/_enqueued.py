@@ -12,6 +12,7 @@ from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
+from windlass._core.values.payload import decode_any
 from windlass._storage.protocol.admin import AdminStore
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._tasks.task import Task
@@ -55,6 +56,8 @@ def enqueued_sync(app: Windlass, task: Task[..., Any] | None = None) -> list[Enq
 
 
 def _shown(app: Windlass, job: JobRecord) -> Enqueued:
-    codec = app.tasks[job.task].codec
-    args, kwargs = codec.decode(job.payload)
-    return Enqueued(job.id, job.task, codec.named(args, kwargs), job)
+    task = app.tasks.find(job.task)
+    if task is None:  # enqueued by name: the code is elsewhere
+        return Enqueued(job.id, job.task, decode_any(job.payload), job)
+    args, kwargs = task.codec.decode(job.payload)
+    return Enqueued(job.id, job.task, task.codec.named(args, kwargs), job)

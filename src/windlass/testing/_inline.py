@@ -100,7 +100,7 @@ class InlineClient(Client):
             async with make_stepper(self._app) as stepper:
                 created = [job.id for job in jobs if job.created or job.replaced]
                 await _run_to_their_end(stepper, created)
-                await _run_what_follows(stepper, created)
+                await _run_what_follows(self._app, stepper, created)
                 if self._errors == "raise":
                     await _raise_failures(stepper, created)
         finally:
@@ -137,14 +137,23 @@ async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
         undo()
 
 
-async def _run_what_follows(stepper: Stepper, ids: Sequence[JobId]) -> None:
-    """Run the ``on_failure`` jobs, and the ``on_failure`` jobs of those."""
+async def _run_what_follows(app: Windlass, stepper: Stepper, ids: Sequence[JobId]) -> None:
+    """Run the ``on_failure`` and ``on_success`` jobs, and those that follow them."""
     while ids:
-        failed = [job for job in await stepper.storage.admin.get(ids) if job and job.on_failure]
-        tasks = sorted({job.on_failure.task for job in failed if job.on_failure})
-        told = [job for task in tasks for job in await stepper.waiting_of(task)]
+        ended = [job for job in await stepper.storage.admin.get(ids) if job]
+        tasks = {task for job in ended if (task := _next_task(app, job)) is not None}
+        told = [job for task in sorted(tasks) for job in await stepper.waiting_of(task)]
         ids = [job.id for job in told if job.parent in ids]
         await _run_to_their_end(stepper, ids)
+
+
+def _next_task(app: Windlass, job: JobRecord) -> str | None:
+    """Return the task that follows a job that has ended so."""
+    if job.state is State.FAILED:
+        return None if job.on_failure is None else job.on_failure.task
+    task = app.tasks.find(job.task) if job.state is State.SUCCEEDED else None
+    then = None if task is None else task.follow_up("on_success", app.settings)
+    return None if then is None else then.task
 
 
 async def _run_one(stepper: Stepper, unfinished: Sequence[JobRecord]) -> int:

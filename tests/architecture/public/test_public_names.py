@@ -15,9 +15,11 @@ PUBLIC = sorted(getattr(windlass, "__all__", ()))
 OF_AN_APP = [
     "admin",
     "blocking",
+    "call",
     "close",
     "current_tenant",
     "dashboard",
+    "enqueue",
     "enqueue_many",
     "install",
     "job",

@@ -206,8 +206,8 @@ def test_a_replay_needs_the_code_and_the_job(replayed: Replayed) -> None:
     unknown = replayed("0" * 32)
     assert unknown.code == 1
     assert "is stored. Check the id" in unknown.err
-    gone = replayed.app.tasks._tasks.pop("replayed.add")
+    gone = replayed.app.tasks.remove("replayed.add")
     missing = replayed(job)
-    replayed.app.tasks._tasks["replayed.add"] = gone
+    replayed.app.tasks.add(gone)
     assert missing.code == 1
     assert "No task named 'replayed.add' is registered" in missing.err

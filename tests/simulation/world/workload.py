@@ -18,8 +18,8 @@ from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._tasks.context import Context
+from windlass._tasks.follow_ups import Failure
 from windlass._tasks.limits import Limit, breaker_name
-from windlass._tasks.on_failure import Failure
 from windlass._tasks.task import Task
 
 __all__ = ["API", "DESK", "MOODS", "QUEUES", "Lab", "Seat", "payload_of", "result_of"]

@@ -55,12 +55,12 @@ def test_a_job_of_an_unknown_task_expires_and_keeps_its_key_until_then() -> None
 
         keyed = gone.options(key="k", unique="until_started")
         job = await keyed.enqueue()
-        task = world.app.tasks._tasks.pop("gone")
+        task = world.app.tasks.remove("gone")
         async with working(world.app):
             await world.until(5)
             waiting = await job.refresh()
             assert (waiting.claim_number, waiting.key_held) == (1, True)
-            world.app.tasks._tasks["gone"] = task
+            world.app.tasks.add(task)
             assert (await keyed.enqueue()).id == job.id
             with pytest.raises(JobExpired):
                 await job.result()

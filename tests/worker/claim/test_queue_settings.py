@@ -69,7 +69,8 @@ async def test_lost_jobs_of_unknown_tasks_follow_their_queue() -> None:
         )
         (claimed,) = reply.jobs
         assert claimed.claim.job == job.id
-        it.app.tasks._tasks.clear()
+        for name in it.app.tasks.names:
+            it.app.tasks.remove(name)
         assert it.engine.decisions.policy_of(claimed).backoff == Backoff.fixed(77)
 
 

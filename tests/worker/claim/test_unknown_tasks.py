@@ -36,7 +36,7 @@ async def unknown(world: World) -> Job[None]:
     async def gone() -> None: ...
 
     job = await gone.enqueue()
-    world.app.tasks._tasks.pop("gone")
+    world.app.tasks.remove("gone")
     return job
 
 

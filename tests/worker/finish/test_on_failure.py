@@ -148,7 +148,7 @@ async def test_on_failure_gets_invalid_arguments_as_they_are_stored() -> None:
         told: list[Failure] = []
         pay = failing(it.app, telling(it.app, told))
         job = await pay.enqueue(1)
-        it.app.tasks._tasks.pop("pay")
+        it.app.tasks.remove("pay")
 
         @it.app.task(name="pay")
         async def changed(amount: int) -> None: ...
@@ -310,7 +310,7 @@ async def test_the_reaper_calls_on_failure_for_a_quarantined_job() -> None:
         reply = await storage.jobs.claim("doomed", [Want("default", 1)], total=1, solo=True)
         assert len(reply.jobs) == 1
         await storage.workers.bury(["doomed"])
-        it.app.tasks._tasks.pop("pay")  # it need not know the task
+        it.app.tasks.remove("pay")  # it need not know the task
         assert await reaper_of(it).reap() == 1
         await it.engine.step()
         assert [failure.error_kind for failure in told] == ["Quarantined"]

@@ -355,7 +355,8 @@ async def test_a_run_that_ends_by_itself_clears_the_suspicion() -> None:
 async def test_a_job_that_is_not_known_here_comes_back_all_the_same() -> None:
     async with bench() as it:
         claimed = await doomed(it, job_of(it).call())
-        it.app.tasks._tasks.clear()
+        for name in it.app.tasks.names:
+            it.app.tasks.remove(name)
         await it.store.inner.workers.bury(["doomed"])
         assert await reaper_of(it).step() == 1
         assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.WAITING
@@ -373,7 +374,8 @@ async def test_a_late_attempt_that_is_not_known_here_comes_back_soon() -> None:
         for _ in range(2):
             record = await it.again(record)
         await held(await parts_of(it.app).storage(), "doomed")
-        it.app.tasks._tasks.clear()
+        for name in it.app.tasks.names:
+            it.app.tasks.remove(name)
         await it.store.inner.workers.bury(["doomed"])
         assert await reaper_of(it).step() == 1
         record = await parts_of(it.app).producer.refresh(record.id)

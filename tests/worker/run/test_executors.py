@@ -70,6 +70,15 @@ async def test_the_return_value_of_a_handler_is_the_result(executor: str, worker
     assert [await job.result(timeout=15) for job in jobs] == [0, 1, 2, 3, 4]
 
 
+async def test_a_task_that_stores_no_result_may_return_any_object(
+    executor: str, worker: Worker
+) -> None:
+    job = await task(executor, "forget").enqueue()
+    assert await job.result(timeout=15) is None
+    record = await job.refresh()
+    assert (record.state, record.result) == (State.SUCCEEDED, None)
+
+
 async def test_an_exception_of_a_handler_is_stored_with_its_traceback(
     executor: str, worker: Worker
 ) -> None:

@@ -51,7 +51,7 @@ class DoctorAdmin:
         found += work_checks.check_workers(crew)
         found += work_checks.check_queues(counts, crew)
         known = self._session.tasks if tasks is None else tasks
-        found += work_checks.check_tasks(sample, crew, known.names)
+        found += work_checks.check_tasks(sample, crew, known.names_and_aliases)
         found += work_checks.check_argument_mismatches(sample)
         if len(known):
             found += work_checks.check_payloads(sample, known)

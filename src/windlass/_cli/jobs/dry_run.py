@@ -160,9 +160,8 @@ class _DryRunHost(ContextHost):
         self.finish_sync(job, result, connection)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
-        limit, what = self._parts.settings.result_limit, f"the result of {job.task}"
-        codec = self._parts.tasks[job.task].codec
-        self.finished = Succeeded(codec.encode_result(result, limit=limit, what=what))
+        limit = self._parts.settings.result_limit
+        self.finished = Succeeded(self._parts.tasks[job.task].encode_result(result, limit=limit))
         raise _FinishCalled(_REFUSED)
 
 

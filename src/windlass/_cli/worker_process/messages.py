@@ -77,8 +77,8 @@ class WorkerBanner(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, app: Windlass, settings: WorkerSettings, **facts: Any) -> WorkerBanner:
         """Collect the facts."""
-        default = app.settings.default_queue
-        named = Counter(task.settings.queue or default for task in app.tasks)
+        queue_of = app.settings.queue_of
+        named = Counter(queue_of(task.name, task.settings.queue) for task in app.tasks)
         elsewhere = {queue: n for queue, n in named.items() if queue not in settings.served}
         return cls(settings=settings, tasks=tuple(app.tasks.names), elsewhere=elsewhere, **facts)
 

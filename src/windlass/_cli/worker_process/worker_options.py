@@ -29,7 +29,7 @@ def check_queues(settings: WorkerSettings, app: Windlass) -> None:
             near = suggestion(queue, settings.served)
             message = f"--weight {queue}=… names a queue that is not served.{near}"
             raise ConfigError(message)
-    named = app.tasks.queues(app.settings.default_queue)
+    named = app.tasks.queues(app.settings)
     for queue in settings.served:
         if queue not in named and (near := suggestion(queue, named - set(settings.served))):
             log.warning("no task uses the queue %r.%s", queue, near)

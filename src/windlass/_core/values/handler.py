@@ -128,6 +128,7 @@ _SAME = {
     "timeout": ("time_limit", "soft_time_limit"),
     "limits": ("limit", "rate", "rate_limit", "concurrency", "concurrency_limit"),
     "retry_on": ("autoretry_for", "retry_for", "retry_exceptions"),
+    "store_result": ("ignore_result", "keep_result", "store_results"),
     "give_up_on": ("dont_autoretry_for", "throws", "dont_retry_on"),
 }
 _OF_A_CALL = {

@@ -17,7 +17,7 @@ from windlass._core.values.payload import decode_any
 from windlass._settings.settings import Settings
 from windlass._tasks.app_location import AppLocation
 from windlass._tasks.context import ContextHost
-from windlass._tasks.task import TaskRegistry
+from windlass._tasks.task import Task
 from windlass._worker.child_process.process import ChildProcess
 from windlass._worker.child_process.protocol import Hello, levels
 from windlass._worker.run.log_store import LogCollector, level_of
@@ -39,15 +39,17 @@ class ChildPool:
         locate: Callable[[], AppLocation],
         settings: Settings,
         host: ContextHost,
-        tasks: TaskRegistry,
+        task_named: Callable[[str], Task[..., Any]],
         lines: LogCollector,
     ) -> None:
-        """No child runs before the first job, or `warm`. ``lines`` stores what its runs log."""
+        """No child runs before the first job, or `warm`. ``task_named`` finds the tasks of their
+        calls; ``lines`` stores what their runs log.
+        """
         self._lines = lines
         self._locate = locate
         self._settings = settings
         self._host = host
-        self._tasks = tasks
+        self._task_named = task_named
         self._all: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []
         self._starting: set[asyncio.Task[ChildProcess]] = set()
@@ -129,7 +131,7 @@ class ChildPool:
             level_of(settings.stored_logs),
         )
         limit = settings.child_memory_limit
-        child = ChildProcess(hello, self._host, self._tasks, limit, self._lines)
+        child = ChildProcess(hello, self._host, self._task_named, limit, self._lines)
         self._all.add(child)
         child.death.add_done_callback(functools.partial(self._gone, child))
         try:

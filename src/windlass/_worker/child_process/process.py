@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,7 @@ from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import context_in_trace, current_trace
 from windlass._tasks.context import ContextHost
 from windlass._tasks.options import JobOptions
-from windlass._tasks.task import TaskRegistry
+from windlass._tasks.task import Task
 from windlass._worker.child_process import protocol
 from windlass._worker.child_process.exit_reason import ExitReason, memory_of
 from windlass._worker.child_process.spawn import spawn
@@ -51,7 +52,7 @@ class ChildProcess:
         self,
         hello: protocol.Hello,
         host: ContextHost,
-        tasks: TaskRegistry,
+        task_named: Callable[[str], Task[..., Any]],
         limit: int | None,
         lines: LogCollector,
     ) -> None:
@@ -61,7 +62,7 @@ class ChildProcess:
         self._loop = loop
         self._hello = hello
         self._host = host
-        self._tasks = tasks
+        self._task_named = task_named
         self._limit = limit
         self._ready: asyncio.Future[None] = loop.create_future()
         self.death: asyncio.Future[ExitReason] = loop.create_future()
@@ -304,8 +305,7 @@ class ChildProcess:
                 message = "the run has ended"
                 raise WindlassError(message)
             options = msgspec.convert(ask.options, JobOptions)
-            task = self._tasks[ask.task]
-            call = task.call_of(ask.payload, options)
+            call = self._task_named(ask.task).call_of(ask.payload, options)
             made = await self._host.enqueue_from(job, call)
             answer = protocol.EnqueueReply(ask.number, made.id, made.created, made.replaced)
         except Exception as error:  # noqa: BLE001 -- raised where it was asked for

@@ -30,7 +30,7 @@ from windlass._storage.protocol.queues import QueueStore
 from windlass._system.seams import Seams
 from windlass._tasks.task import TaskRegistry
 from windlass._worker.claim.queue_settings import QueueSettingsCache
-from windlass._worker.finish.follow_ups import FailureJobs
+from windlass._worker.finish.follow_ups import FollowUpJobs
 from windlass._worker.run.error_text import attempt_error_of
 
 __all__ = ["Decisions"]
@@ -61,8 +61,8 @@ class Decisions:
         self._settings = settings
         self._chance = seams.chance
         self._throttles = Throttles(settings.max_throttle)
-        self.follow: FailureJobs = FailureJobs(seams.new_job_ids, settings, tasks)
-        """Adds the ``on_failure`` job to a transition that fails."""
+        self.follow: FollowUpJobs = FollowUpJobs(seams.new_job_ids, settings, tasks)
+        """Adds the job that follows to a transition that ends a job."""
         self._made: dict[tuple[str, str], tuple[object, Policy]] = {}
         self.queues: QueueSettingsCache = QueueSettingsCache(store, on_change=self._made.clear)
 

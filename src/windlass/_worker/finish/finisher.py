@@ -94,12 +94,14 @@ class Finisher:
         if isinstance(outcome, Missing | Misfit):
             outcome = self._unrunnable.met(job, outcome, self._decisions.policy_of(job))
         transition = self._decisions.decide(job, outcome, by=job.worker)
-        if job.on_failure is not None:
-            transition = self._decisions.follow(job, transition)
         if isinstance(outcome, CommittedFinish):
+            transition = msgspec.structs.replace(transition, then=outcome.then)
             stored = TransitionAnswer(Verdict.APPLIED, transition.verb)
             self._record([(job, transition)], [stored], outcome.at)
             return
+        follow = self._decisions.follow
+        if job.on_failure is not None or job.task in follow.with_on_success:
+            transition = follow(job, transition)
         if ended.progress is not None:  # before its outcome: after that it would be too late
             self._notes[job.claim] = ended.progress
         self.waiting[job.claim] = (job, transition)
@@ -285,12 +287,14 @@ class Finisher:
 
 def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
     """Return the replacements for a refused outcome, the fullest first. The ``on_failure`` job is
-    given up last, after the error in its own words.
+    given up last, after the error in its own words. A success stays one as long as it can.
     """
-    if transition.then is not None:
+    if transition.then is not None and transition.verb is Verb.FAIL:
         less, least = fallback_transitions(transition)
         yield from (transition, less, *list(fallback_transitions(failed))[:1], least)
     else:
+        if transition.then is not None:
+            yield from (transition, *fallback_transitions(transition))
         yield failed
         yield from fallback_transitions(failed)
     yield msgspec.structs.replace(failed, then=None)

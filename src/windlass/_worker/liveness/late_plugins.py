@@ -46,8 +46,8 @@ class LatePluginWatcher:
         self.bell.set()
 
     def _queues(self) -> set[str]:
-        default = self._around.settings.default_queue
-        return {task.settings.queue or default for task in self._around.tasks}
+        queue_of = self._around.settings.queue_of
+        return {queue_of(task.name, task.settings.queue) for task in self._around.tasks}
 
     def _look(self) -> None:
         self.bell.set()

@@ -281,9 +281,7 @@ class Runner:
 
     def _returned(self, run: Execution, task: Task[..., Any], value: object) -> Outcome:
         try:
-            what = f"the result of {task.name}"
-            limit = self._limits.result_limit
-            return core.Succeeded(task.codec.encode_result(value, limit=limit, what=what))
+            return core.Succeeded(task.encode_result(value, limit=self._limits.result_limit))
         except Exception as error:  # noqa: BLE001 -- encoding runs code of the user's types
             # Ran, but what it returned cannot be stored, or read: another run would change nothing.
             return core.GaveUp(self._errors.describe(run, error))

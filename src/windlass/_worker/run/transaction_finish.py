@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob
+from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob
 from windlass._core.job.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.storage import Storage
@@ -31,6 +31,8 @@ class CommittedFinish(Succeeded, frozen=True, kw_only=True):
     """The success was committed with the handler's own writes: there is nothing left to store."""
 
     at: datetime
+    then: NewJob | None = None
+    """The job that follows, which was stored with it."""
 
 
 class UndecidedFinish(Interrupted, frozen=True):
@@ -98,10 +100,9 @@ class FinishInTransaction:
             raise ConfigError(message)
         if job.claim not in self._active:
             raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
-        what = f"the result of {job.task}"
-        task, limit = self._tasks[job.task], self._result_limit
-        encoded = task.codec.encode_result(result, limit=limit, what=what)
+        encoded = self._tasks[job.task].encode_result(result, limit=self._result_limit)
         success = self._decisions.decide(job, Succeeded(encoded), by=job.worker)
+        success = self._decisions.follow(job, success)
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.
         self._progress.mute(job.claim)
@@ -126,7 +127,7 @@ class FinishInTransaction:
                     run.job.claim.job,
                     getattr(getattr(outcome, "error", None), "kind", type(outcome).__name__),
                 )
-            return CommittedFinish(success.result, at=ended.at)
+            return CommittedFinish(success.result, at=ended.at, then=success.then)
         if not isinstance(outcome, Succeeded):
             return outcome
         message = (

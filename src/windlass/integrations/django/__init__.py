@@ -15,7 +15,7 @@ from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._cli.app_loader import load_app
 from windlass._tasks.task import BoundTask, Call, Task
-from windlass.errors import ConfigError, MissingDependency, UnknownTask
+from windlass.errors import ConfigError, MissingDependency
 from windlass.integrations.django._project import PROJECT
 
 try:
@@ -98,8 +98,7 @@ def on_commit(*calls: Call[Any], using: str | None = None) -> None:
     """
     app = get_app()
     for call in calls:
-        if app.tasks.find(call.task.name) is not call.task:
-            raise UnknownTask(call.task.name, app.tasks.names)
+        call.task.check([call], app.tasks)
     transaction.on_commit(functools.partial(app.blocking.enqueue_many, calls), using=using)
 
 

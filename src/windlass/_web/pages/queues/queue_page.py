@@ -76,8 +76,8 @@ class QueueLimits(msgspec.Struct, frozen=True):
 async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> QueueLimits:
     """As far as the tasks that this process knows and the latest jobs of the queue say."""
     admin, app = visit.admin, visit.dashboard.app
-    usual = app.settings.default_queue
-    tasks = [task for task in app.tasks if (task.settings.queue or usual) == queue]
+    queue_of = app.settings.queue_of
+    tasks = [task for task in app.tasks if queue_of(task.name, task.settings.queue) == queue]
     names = {spec.name for task in tasks for spec in task.specs}
     active = JobFilter(queue=queue, states=[State.WAITING, State.RUNNING])
     for job in await admin.jobs.find(active, limit=_LOOKED_AT):

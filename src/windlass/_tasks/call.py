@@ -1,0 +1,134 @@
+"""Calls: a task with its encoded arguments, and the options of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar
+
+import msgspec
+
+from windlass._core.job.ids import job_id_of
+from windlass._core.job.job import JobId, LimitUse, OnLost
+from windlass._core.job.unique import UniqueKey as StoredUnique
+from windlass._core.limits.backoff import Backoff
+from windlass._core.values.handler import suggest_option
+from windlass._core.values.instants import aware, duration
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.limits import Costs, LimitBinding, check_costs
+from windlass._tasks.options import JobOptions, some_time, tag_names
+from windlass._tasks.unique import Conflict, Scope, Unique, UniqueUntil, unique_of_call
+from windlass.errors import InvalidArgument, suggestion
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from windlass._tasks.task import Task
+
+__all__ = ["PLAIN", "Call", "CallKeywords", "call_options", "check_no_id"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+PLAIN = JobOptions()
+"""The options of calls without options. They share it, so the client sees that they are alike."""
+
+
+class Call(msgspec.Struct, Generic[R_co], frozen=True):
+    """A task with its encoded arguments and options, ready to be enqueued.
+
+    It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
+    """
+
+    task: Task[..., R_co]
+    payload: bytes
+    arguments: Mapping[str, object] | None
+    """Set only if the task reads them: for the caller's identity, or for keys of limits."""
+    options: JobOptions
+    limits: tuple[LimitUse, ...] = ()
+    unique: StoredUnique | None = None
+    """The key by the task's rule. A key that the call sets is in ``options``."""
+
+
+class CallKeywords(TypedDict, total=False):
+    """The options of a call; `Task.options` explains them."""
+
+    delay: timedelta | float | str | None
+    at: datetime | None
+    priority: int | None
+    key: str | None
+    unique: UniqueUntil | Literal[False] | None
+    unique_for: timedelta | float | str | None
+    scope: Scope | None
+    on_conflict: Conflict | None
+    queue: str | None
+    max_attempts: int | None
+    timeout: timedelta | float | str | None
+    backoff: Backoff | None
+    tags: Sequence[str] | None
+    expires: timedelta | float | str | None
+    on_lost: OnLost | None
+    correlation_id: str | None
+    principal: str | None
+    tenant: str | None
+    connection: UserConnection | None
+    wake: Literal["commit"] | None
+    cost: Costs | None
+    id: str | UUID | None
+
+
+def call_options(
+    given: CallKeywords, task: str, unique: Unique | None, draws: Sequence[LimitBinding]
+) -> tuple[JobOptions, JobId | None]:
+    """Check the options of a call, and return them with the job's id if one is given.
+
+    ``unique`` and ``draws``: the unique rule and the limits of the task named ``task``.
+    """
+    if not given:
+        return PLAIN, None
+    for name in given:
+        if name not in CallKeywords.__annotations__:
+            hint = suggest_option(name) or suggestion(name, CallKeywords.__annotations__)
+            message = f"{name!r} is no option of a call.{hint}"
+            raise InvalidArgument(message)
+    key, delay, at = given.get("key"), given.get("delay"), given.get("at")
+    tags, job_id = given.get("tags"), given.get("id")
+    rule = unique_of_call(
+        unique,
+        key=key,
+        unique=given.get("unique"),
+        unique_for=some_time(given.get("unique_for"), "unique_for"),
+        scope=given.get("scope"),
+        on_conflict=given.get("on_conflict"),
+    )
+    options = JobOptions(
+        delay=None if delay is None else duration(delay, "delay"),
+        at=None if at is None else aware(at, "at"),
+        priority=given.get("priority"),
+        unique=None if key is None or rule is None else rule.stored(task, key),
+        rule=None if key is not None else rule,
+        keyless=given.get("unique") is False,
+        queue=given.get("queue"),
+        max_attempts=given.get("max_attempts"),
+        timeout=some_time(given.get("timeout"), "timeout"),
+        backoff=given.get("backoff"),
+        tags=None if tags is None else tag_names(tags),
+        expires=some_time(given.get("expires"), "expires"),
+        on_lost=given.get("on_lost"),
+        correlation_id=given.get("correlation_id"),
+        principal=given.get("principal"),
+        tenant=given.get("tenant"),
+        connection=given.get("connection"),
+        wake=given.get("wake"),
+        cost=check_costs(given.get("cost"), draws, task),
+    )
+    return options, None if job_id is None else job_id_of(job_id)
+
+
+def check_no_id(job_id: JobId | None) -> None:
+    """Refuse an id for a call that is made now and enqueued later."""
+    if job_id is not None:
+        message = (
+            "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "
+            "with the calls, app.enqueue_many(calls, ids=[…])"
+        )
+        raise InvalidArgument(message)
