@@ -136,6 +136,30 @@ def diary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Diary]
 # --- every command, on every storage --------------------------------------------------------------
 
 
+def test_all_schedules_are_paused_and_resumed(everywhere: Diary) -> None:
+    diary = everywhere
+    said = diary("pause", "--all")
+    assert (said.code, said.out) == (
+        0,
+        "All schedules are paused. Undo it with `windlass schedules resume --all`.\n",
+    )
+    listed = diary("list")
+    assert "All schedules are paused since 20" in listed.err
+    again = diary.by_app("pause", "--all", "--json").json
+    assert again["paused"]
+    assert diary("resume", "--all", "--json").json == {"paused": False, "since": None}
+    assert diary("list").err == ""
+    assert [one["state"] for one in diary("list", "--json").json if one["name"] == "report"] == [
+        "active"
+    ]
+
+
+def test_a_name_and_all_together_are_refused(diary: Diary) -> None:
+    said = diary("pause", "report", "--all")
+    assert said.code == 2
+    assert "name a schedule, or give --all, not both" in said.err
+
+
 def test_schedules_are_listed_and_shown(everywhere: Diary) -> None:
     diary = everywhere
     rows = {row[0]: row[1:] for row in diary("list").rows}

@@ -150,3 +150,25 @@ def test_a_stop_is_asked_about_and_wrong_words_are_refused(
     assert "name workers, or say --all" in desk("workers", "quiet", "live", "--all").err
     assert "go with --all" in desk("workers", "quiet", "live", "--queue", "mail").err
     assert "say which worker" in desk("workers", "quiet").err
+
+
+def test_a_sweep_releases_the_jobs_of_a_silent_worker(everywhere: Desk) -> None:
+    desk = everywhere
+
+    async def a_silent_one() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
+        await registered(storage, "live", lease=timedelta(hours=1))
+        await registered(storage, "silent", lease=timedelta(hours=1))
+        await storage.jobs.claim("silent", [Want("default", 1)], total=1)
+
+    async def fall_silent() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.workers.bury(["silent"])
+
+    desk.run(a_silent_one())
+    assert desk("workers", "sweep", "--json").json == {"dead": [], "released": 0, "promoted": 0}
+    desk.run(fall_silent())
+    said = desk("workers", "sweep")
+    assert said.out == ("Declared 0 workers dead.\nReleased 1 job, marked 0 due jobs ready.\n")
+    assert desk("workers", "sweep", "--json").json["released"] == 0

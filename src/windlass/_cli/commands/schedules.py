@@ -31,6 +31,8 @@ from windlass._cli.options.target import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from windlass._app.app import Windlass
     from windlass._storage.protocol.jobs import Inserted
     from windlass._tasks.task import Call
@@ -39,6 +41,9 @@ __all__ = ["schedules"]
 
 _names = click.argument(
     "words", metavar="[MODULE:APP] SCHEDULE", nargs=-1, shell_complete=name_completion.schedules
+)
+_some_or_all = click.argument(
+    "words", metavar="[MODULE:APP] [SCHEDULE]", nargs=-1, shell_complete=name_completion.schedules
 )
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -78,13 +83,14 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     """List schedules with their rule, their next slot and the outcome of their last run."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
-    async def question(app: Windlass) -> tuple[list[ShownSchedule], str]:
+    async def question(app: Windlass) -> tuple[list[ShownSchedule], datetime | None, str]:
         now = await (await parts_of(app).storage()).now()
         found = await app.admin.schedules.list(removed=everything)
         described = (await parts_of(app).storage()).describe()
-        return [ShownSchedule(report, now) for report in found], described
+        paused = await app.admin.schedules.paused()
+        return [ShownSchedule(report, now) for report in found], paused, described
 
-    found, described = run_on_target(target_of(target, url), question)
+    found, paused, described = run_on_target(target_of(target, url), question)
     if as_json:
         print_json([fields(one) for one in found])
     elif not found:
@@ -95,6 +101,13 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     else:
         titles = ("schedule", "when", "state", "next", "last run", f"{NUMBER}failures in a row")
         print_table(titles, map(schedule_row, found))
+    if paused is not None:
+        since = instant_in_zone(paused, "UTC")
+        click.echo(
+            f"All schedules are paused since {since}. `windlass schedules resume --all` resumes "
+            f"them.",
+            err=True,
+        )
     return 0
 
 
@@ -230,24 +243,40 @@ def set_schedule(
     return 0
 
 
-@schedules.command(epilog=_examples("pause"))
-@_names
+@schedules.command(
+    epilog=examples(
+        "windlass schedules pause shop:app report",
+        "windlass schedules pause shop:app --all",
+    )
+)
+@_some_or_all
+@click.option("--all", "every", is_flag=True, help="Pause all schedules on all workers.")
 @url_option
 @json_option
-def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Pause a schedule. Jobs that it has already enqueued run."""
+def pause(words: tuple[str, ...], url: str | None, *, every: bool, as_json: bool) -> int:
+    """Pause a schedule, or all of them. Jobs that are already enqueued run."""
+    if every:
+        return _switch_all(words, url, pause=True, as_json=as_json)
     where, name = target_and_name(words, url, "schedule")
     shown = _act_on(where, name, lambda app: app.admin.schedules.pause(name))
     print_change(shown, f"Schedule {name} is paused.", as_json=as_json)
     return 0
 
 
-@schedules.command(epilog=_examples("resume"))
-@_names
+@schedules.command(
+    epilog=examples(
+        "windlass schedules resume shop:app report",
+        "windlass schedules resume shop:app --all",
+    )
+)
+@_some_or_all
+@click.option("--all", "every", is_flag=True, help="Undo `pause --all`.")
 @url_option
 @json_option
-def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Resume a paused schedule from its next slot on."""
+def resume(words: tuple[str, ...], url: str | None, *, every: bool, as_json: bool) -> int:
+    """Resume a paused schedule from its next slot on, or undo `pause --all`."""
+    if every:
+        return _switch_all(words, url, pause=False, as_json=as_json)
     where, name = target_and_name(words, url, "schedule")
     shown = _act_on(where, name, lambda app: app.admin.schedules.resume(name))
     print_change(
@@ -255,6 +284,27 @@ def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         f"Schedule {name} is {shown.report.state}. {next_slot_in_words(shown)}",
         as_json=as_json,
     )
+    return 0
+
+
+def _switch_all(words: tuple[str, ...], url: str | None, *, pause: bool, as_json: bool) -> int:
+    from windlass._cli.output.tables import print_json
+
+    if len(words) > 1 or (words and ":" not in words[0]):
+        raise click.UsageError("name a schedule, or give --all, not both")
+
+    async def act(app: Windlass) -> datetime | None:
+        change = app.admin.schedules.pause_all if pause else app.admin.schedules.resume_all
+        await change()
+        return await app.admin.schedules.paused()
+
+    since = run_on_target(target_of(words[0] if words else None, url), act)
+    if as_json:
+        print_json({"paused": since is not None, "since": since})
+    elif pause:
+        click.echo("All schedules are paused. Undo it with `windlass schedules resume --all`.")
+    else:
+        click.echo("All schedules are resumed, but for those that are paused by name.")
     return 0
 
 

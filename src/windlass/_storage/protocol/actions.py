@@ -126,6 +126,10 @@ class ActionStore(Protocol):
         """As `JobStore.insert`, with an audit record that counts the created ones (none: none)."""
         ...
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        """Store an audit record alone: of an action that takes many steps, after the last one."""
+        ...
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:

@@ -88,6 +88,8 @@ class DueSchedules(msgspec.Struct, frozen=True):
     """Due at or before that, the longest first."""
     next_at: datetime | None
     """When the next one that is not due yet will be."""
+    paused: bool = False
+    """All schedules are paused: there are no rows, and no next one."""
 
 
 class ScheduleStore(Protocol):
@@ -129,6 +131,22 @@ class ScheduleStore(Protocol):
 
     async def declare(self, names: Sequence[str]) -> None:
         """Stamp these with now: some code has them. Those that are not stored are left out."""
+        ...
+
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        """Let `due` find nothing until `resume`, in every process. Everything else stays possible,
+        and the schedules stay as they are.
+        """
+        ...
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        """Undo `pause`. Wakes workers."""
+        ...
+
+    async def paused(self) -> datetime | None:
+        """Tell since when all schedules are paused; None: they are not. A second `pause` does not
+        change it.
+        """
         ...
 
 
