@@ -1,7 +1,7 @@
-"""Windlass: background jobs for Python that survive, from one SQLite file to many machines.
+"""Windlass: background jobs for Python, on SQLite, PostgreSQL or Redis.
 
-Import the names of everyday code from here. Operators' tools, storage backends, plugins and tests
-have modules of their own: ``windlass.admin``, ``.storage``, ``.plugins``, ``.testing``.
+Import the names of everyday code from here. Other modules: ``windlass.admin`` for operators,
+``.storage`` for backends, ``.plugins``, ``.testing``, ``.integrations`` and ``.errors``.
 """
 
 from importlib import import_module
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from windlass._tasks.task import Call, Task
     from windlass._tasks.unique import Unique
 else:
-    # The same names, each imported when it is first asked for: a command that prints its help does
-    # not load the app, and a program that enqueues does not load what authors of plugins need.
+    # The same names, each imported at its first use. A command that prints its help does not load
+    # the app, and a program that enqueues does not load the parts for plugins.
     _HOMES = {
         "Backoff": "_core.limits.backoff",
         "Breaker": "_core.limits.breaker",

@@ -57,7 +57,7 @@ __all__ = [
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """``" Did you mean 'x'?"`` when something close is known, else nothing."""
+    """Return ``" Did you mean 'x'?"`` if a similar name is known, else an empty text."""
     from difflib import get_close_matches  # noqa: PLC0415 -- only a wrong name needs it
 
     near = get_close_matches(name, known, n=1)
@@ -68,15 +68,15 @@ _DIGEST = re.compile(r"((?:arguments|\\?s\\?e\\?c\\?r\\?e\\?t)\\?:)(?:\\?[0-9a-f
 
 
 def _readable(text: str) -> str:
-    """Text from elsewhere for a terminal or a log: what steers either is spelled out."""
+    """Escape control characters, for a terminal or a log."""
     return "".join(
         char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
     )
 
 
 def ids_of(error: BaseException) -> tuple[str, ...]:
-    """The ids that a call which ended in ``error`` had used: ``error.ids``, or those of the
-    cancellation behind a TimeoutError. Empty: the error has nothing to do with one.
+    """Return the job ids that a failed call had used: ``error.ids``, or those of the cancellation
+    behind a TimeoutError. Empty if the call enqueued nothing.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -88,15 +88,16 @@ def ids_of(error: BaseException) -> tuple[str, ...]:
 
 
 class WindlassError(Exception):
-    """Base of everything this library raises on purpose."""
+    """Base class of everything this library raises on purpose."""
 
     ids: tuple[str, ...] = ()
-    """Raised by a call that enqueues: the ids it used. The jobs may have been stored; the same
-    call with these ids (``options(id=…)``, ``enqueue_many(calls, ids=…)``) stores none twice."""
+    """The ids that an enqueueing call had used. The jobs may have been stored. Repeat the call with
+    these ids (``options(id=…)``, ``enqueue_many(calls, ids=…)``), and none is stored twice.
+    """
 
     @property
     def code(self) -> str:
-        """For programs: the name of its class in small letters, such as ``service_missing``."""
+        """The class name in small letters, such as ``service_missing``, for programs."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
@@ -108,11 +109,11 @@ class ConfigError(WindlassError, ValueError):
 
 
 class DefinitionError(WindlassError, TypeError):
-    """A task cannot be registered the way it was written."""
+    """A function cannot be registered as a task the way it is written."""
 
 
 class DuplicateTask(DefinitionError):
-    """Two functions claim one task name."""
+    """Two functions have the same task name."""
 
     def __init__(self, name: str, first: str, second: str) -> None:
         super().__init__(
@@ -123,7 +124,7 @@ class DuplicateTask(DefinitionError):
 
 
 class UnknownTask(WindlassError, LookupError):
-    """A name that no registered task carries."""
+    """No registered task has this name."""
 
     def __init__(self, task: str, known: Collection[str]) -> None:
         super().__init__(
@@ -145,7 +146,7 @@ class UnknownScheme(ConfigError):
 
 
 class MissingDependency(WindlassError, ImportError):
-    """A feature was asked for whose library is not installed."""
+    """A feature needs a library that is not installed."""
 
     def __init__(self, feature: str, install: str) -> None:
         super().__init__(f"{feature} needs another library: pip install '{install}'")
@@ -153,7 +154,7 @@ class MissingDependency(WindlassError, ImportError):
 
 
 class InvalidArgument(WindlassError, ValueError):
-    """A call was made with a value that makes no sense."""
+    """A value of a call is invalid."""
 
 
 class AppClosed(WindlassError, RuntimeError):
@@ -171,14 +172,14 @@ class BlockingCallOnLoop(WindlassError, RuntimeError):
 
 
 class WrongEventLoop(WindlassError, RuntimeError):
-    """What runs this code is not asyncio, or green threads that the call cannot work with."""
+    """The code does not run on asyncio, or on green threads that the call cannot work with."""
 
 
 # --- plugins and payloads -------------------------------------------------------------------
 
 
 class NotGranted(WindlassError):
-    """A plugin needs, or uses, what its host has not granted."""
+    """A plugin needs or uses something that its host has not granted."""
 
 
 class PluginUnknown(WindlassError, LookupError):
@@ -190,11 +191,11 @@ class ServiceMissing(WindlassError, LookupError):
 
 
 class PayloadError(WindlassError, TypeError):
-    """Arguments or a result that cannot be stored as JSON, or stored JSON that does not fit."""
+    """Arguments or a result cannot be stored as JSON, or stored JSON does not fit."""
 
 
 class PayloadTooLarge(PayloadError):
-    """Arguments or a result above the size limit."""
+    """Arguments or a result exceed the size limit."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
@@ -219,10 +220,10 @@ class IllegalTransition(WindlassError):
 
 
 class JobNotFound(WindlassError, LookupError):
-    """No job has this id: it never existed, or retention has removed it."""
+    """No job has this id: it never existed, or retention has deleted it."""
 
     def __init__(self, job_id: str, message: str = "") -> None:
-        """``message``: what else than the usual there is to say."""
+        """Make the error. ``message``: replaces the usual text."""
         super().__init__(
             message
             or f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
@@ -232,10 +233,10 @@ class JobNotFound(WindlassError, LookupError):
 
 
 class AmbiguousId(WindlassError, LookupError):
-    """Several jobs have ids that look like this one."""
+    """Several jobs have ids that match this short one."""
 
     def __init__(self, job_id: str, candidates: Collection[str], *, more: bool = False) -> None:
-        """``more``: there are others besides these."""
+        """Make the error. ``more``: there are further candidates."""
         named = ", ".join(candidates) + (" and others" if more else "")
         super().__init__(f"Several jobs may be meant by {job_id}: {named}. Give the whole id.")
         self.job_id: str = job_id
@@ -254,7 +255,7 @@ class WrongState(WindlassError):
 
 
 class IdConflict(WindlassError):
-    """An id that a call was given names another call, which is stored."""
+    """A given id belongs to another job that is stored."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
@@ -268,7 +269,7 @@ class KeyConflict(WindlassError):
     """A unique key is held by another job."""
 
     def __init__(self, key: str, holder: str) -> None:
-        # What is made of arguments holds a digest of them, by which short secrets are found.
+        # A key made from arguments holds a digest of them, by which short secrets could be guessed.
         told = _DIGEST.sub(r"\1***", key)
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
@@ -279,11 +280,11 @@ class KeyConflict(WindlassError):
 
 
 class KeyBusy(WindlassError):
-    """A unique key is being decided by someone else's open transaction; try again."""
+    """Another open transaction is deciding about a unique key. Try again."""
 
 
 class ClaimLost(WindlassError):
-    """``ctx.finish`` came too late: this run has no right to the job's outcome any more."""
+    """``ctx.finish`` came too late: another run owns the job by now."""
 
     def __init__(self, job_id: str, why: str) -> None:
         super().__init__(
@@ -298,7 +299,7 @@ class AlreadyFinished(ClaimLost):
 
 
 class LimitUnknown(WindlassError, LookupError):
-    """A job names a limit nobody defined."""
+    """A job names a limit that no code has defined."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
         super().__init__(
@@ -337,7 +338,7 @@ class ScheduleExists(WindlassError):
 
 
 class ScheduleBusy(WindlassError):
-    """As many runs of the schedule are active as may be."""
+    """The schedule has as many active runs as its ``overlap`` allows."""
 
     def __init__(self, name: str, active: int) -> None:
         super().__init__(
@@ -414,7 +415,7 @@ class JobExpired(JobDiscarded):
 
 
 class ResultTimeout(ResultError, TimeoutError):
-    """The job had not finished when the wait ended. It goes on."""
+    """The job had not finished when the wait ended. It was not stopped."""
 
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(
@@ -429,25 +430,25 @@ class ResultTimeout(ResultError, TimeoutError):
 
 
 class StorageError(WindlassError):
-    """The storage could not do what was asked."""
+    """The storage could not carry out a call."""
 
 
 class StoreBusy(StorageError):
-    """Somebody else holds the storage; nothing was written."""
+    """Another process holds the storage. Nothing was written."""
 
 
 class StorageUnavailable(StorageError):
     """The storage cannot be reached or opened. The jobs of an enqueue may have been stored: repeat
-    it with the ids of the error.
+    it with ``error.ids``.
     """
 
 
 class StorageRefused(StorageUnavailable):
-    """The storage answers, but not like this: wrong password, database, scheme or permission."""
+    """The storage refuses the connection: wrong password, database, scheme or permission."""
 
 
 class StorageFull(StorageError):
-    """No space is left; nothing was written. Free some, then try again."""
+    """The storage has no space left. Nothing was written. Free some, then try again."""
 
 
 class StorageReplaced(StorageError):

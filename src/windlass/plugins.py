@@ -1,4 +1,4 @@
-"""Plugins: tasks, schedules and middleware that another package brings along, within grants."""
+"""Plugins: packages that add tasks, schedules and middleware to an app, within their grants."""
 
 from windlass._plugins.installation import Installed
 from windlass._plugins.registrar import Plugin, Registrar

@@ -1,4 +1,4 @@
-"""The dashboard: pages over ``app.admin``, closed until somebody is let in."""
+"""Users and roles of the dashboard, for ``app.dashboard(auth=…)``."""
 
 from windlass.errors import MissingDependency
 

@@ -9,7 +9,7 @@ from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.outcome import GaveUp
 from windlass._observe.bus import Bus
-from windlass._settings.settings import load_settings
+from windlass._settings.load import load_settings
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Seams
 from windlass._tasks.task import TaskRegistry

@@ -233,7 +233,7 @@ async def test_a_waiting_job_is_edited(storage: Storage, clock: VirtualClock) ->
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({}, "say what to change"),
+        ({}, "nothing to change"),
         ({"due": datetime(2026, 1, 1)}, "naive"),  # noqa: DTZ001 -- that is the point
         ({"priority": 100_000}, "16 bits"),
         ({"queue": ""}, "queue"),

@@ -188,5 +188,5 @@ async def test_waiting_jobs_are_moved_and_run_together(
 
 
 async def test_an_order_for_everything_must_say_so(storage: Storage) -> None:
-    with pytest.raises(InvalidArgument, match="every job there is"):
+    with pytest.raises(InvalidArgument, match="every job: give a filter"):
         await admin_of(storage).jobs.bulk(Delete(), JobFilter())

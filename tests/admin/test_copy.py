@@ -282,7 +282,7 @@ async def test_nothing_is_copied_while_somebody_works(
     async with houses(open_memory, another_memory) as both:
         await add(both[0], a_job())
         await both[side].workers.register(a_worker("w7"))
-        with pytest.raises(CopyRefused, match=r"1 worker at work on .*w7 \(process 1 on host\)"):
+        with pytest.raises(CopyRefused, match=r"1 worker live on .*w7 \(process 1 on host\)"):
             await copy(both[0], both[1])
         assert await jobs_of(both[1]) == {}
 
@@ -293,12 +293,12 @@ async def test_a_target_with_other_jobs_is_refused_unless_it_is_said_to_be_ours(
     async with houses(open_memory, another_memory) as (source, target):
         await add(source, a_job())
         await add(target, a_job())
-        with pytest.raises(CopyRefused, match="holds jobs already"):
+        with pytest.raises(CopyRefused, match="already has jobs"):
             await copy(source, target)
         assert len(await jobs_of(target)) == 1
         report = await copy(source, target, resume=True)
         (problem,) = report.problems
-        assert problem.startswith("1 jobs here, 2 there.")
+        assert problem.startswith("1 jobs in the source, 2 in the target.")
 
 
 async def test_a_storage_is_not_copied_onto_itself(open_file: Open) -> None:
@@ -322,7 +322,7 @@ async def test_a_difference_is_found_out(
         await add(source, a_job(), a_job())
         report = await damaged(source, target)
         (problem,) = report.problems
-        assert problem.startswith("the jobs are not the same, their checksums differ.")
+        assert problem.startswith("the checksums of the jobs differ.")
         assert "empty the target" in problem
 
 

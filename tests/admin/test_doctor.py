@@ -232,7 +232,7 @@ async def test_a_queue_whose_workers_are_quiet_is_found_with_the_way_back() -> N
             await app.admin.workers.quiet("w1")
             found = await app.admin.doctor.check(tasks=app.tasks)
     deserted = named(found, "queue_without_worker")
-    assert "whose workers take nothing new" in deserted.text
+    assert "whose workers are paused" in deserted.text
     assert "windlass workers resume w1" in deserted.fix
 
 
@@ -281,7 +281,7 @@ def test_clocks_that_are_off_are_named() -> None:
 async def test_a_hint_is_heard(storage: Storage) -> None:
     found = await check_wakeups(storage, storage)
     assert found.level == "ok"
-    assert found.text.startswith("A hint was heard after ")
+    assert found.text.startswith("A wake-up arrived after ")
     assert [one.queue for one in await storage.queues.queues()] == []
 
 

@@ -126,7 +126,7 @@ async def test_a_budget_is_filled_by_its_key_as_it_is_shown(app: Windlass) -> No
     await app.admin.limits.reset("tries", budget.key)
     (state,) = await storage.limits.states("tries")
     assert state.spent_until != budget.spent_until
-    with pytest.raises(InvalidArgument, match="no budget that is shown as"):
+    with pytest.raises(InvalidArgument, match="no key that is shown as"):
         await app.admin.limits.reset("tries", "user-secret:@" + "0" * 20)
 
 

@@ -130,7 +130,7 @@ async def test_text_is_found_in_arguments_and_errors(storage: Storage) -> None:
     (error,) = (await admin.errors.groups()).groups
     assert [job.id for job in await admin.jobs.search(error.text)] == [failed]
     assert not await admin.jobs.search("anna", JobFilter(queue="q"))
-    with pytest.raises(InvalidArgument, match="what to search for"):
+    with pytest.raises(InvalidArgument, match="a text to search for"):
         await admin.jobs.search("")
 
 

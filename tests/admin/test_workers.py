@@ -52,7 +52,7 @@ async def test_a_stop_cannot_be_taken_back_and_says_so() -> None:
     async with Windlass("memory://") as app:
         await enlist(await parts_of(app).storage(), "w1")
         await app.admin.workers.stop("w1")
-        with pytest.raises(InvalidArgument, match="told to stop, and that is not taken back"):
+        with pytest.raises(InvalidArgument, match="is stopping, which cannot be undone"):
             await app.admin.workers.resume("w1")
         await app.admin.workers.stop("w1")
 

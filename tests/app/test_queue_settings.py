@@ -71,7 +71,7 @@ async def test_settings_are_set_from_code_without_a_loop() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "say what to change"),
+        ({}, "nothing to change"),
         ({"max_running": 0}, "pause the queue"),
         ({"max_running": True}, "whole number"),
         ({"backoff": 5}, "Backoff.fixed"),

@@ -413,7 +413,7 @@ async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"args": (1, 2)}, "schedule 'nightly' cannot call task 'report' so: too many"),
+        ({"args": (1, 2)}, "schedule 'nightly' cannot call task 'report': too many"),
         ({"kwargs": {"day": object()}}, "the arguments of schedule 'nightly' do not fit: "),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from windlass import Backoff, Grants, Windlass
 from windlass._app.parts import parts_of
 from windlass._cli.options.target import app_at
-from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
+from windlass._settings.load import load_settings
+from windlass._settings.settings import Settings, WorkerSettings, parse_duration
 from windlass.errors import ConfigError
 
 URL = "memory://"
@@ -189,7 +190,7 @@ def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], t
 @pytest.mark.parametrize(
     ("url", "durability", "told"),
     [
-        ("memory://", "full", "durability for memory:// is nothing"),
+        ("memory://", "full", "durability for memory:// is not possible"),
         (
             "sqlite:///jobs.db",
             "local",

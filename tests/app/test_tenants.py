@@ -113,7 +113,7 @@ def test_a_second_answer_is_refused(app: Windlass) -> None:
     def other() -> str | None:
         return None
 
-    with pytest.raises(DefinitionError, match="there can be one answer"):
+    with pytest.raises(DefinitionError, match="an app has one such function"):
         app.current_tenant(other)
 
 

@@ -56,19 +56,19 @@ def test_a_rate_is_read_as_it_was_written(rate: Rate) -> None:
         (
             "fixed:1m,jitter=full",
             Backoff.fixed(60, jitter="full"),
-            "1m each time, anything up to that",
+            "1m each time, at random from 0",
         ),
         (
             "linear:10s, step=5s, cap=1m",
             Backoff.linear(10, step=5, cap=60),
-            "10s, then 5s more each time, at most 1m, spread by a quarter",
+            "10s, then 5s more each time, at most 1m, ± 25 % at random",
         ),
         (
             "exponential:5s,factor=2.5,cap=1h,jitter=none",
             Backoff.exponential(5, factor=2.5, jitter="none"),
             "5s, then × 2.5 each time, at most 1h",
         ),
-        ("exponential:5s", Backoff.exponential(), "5s, then × 5 each time, at most 1h, spread by"),
+        ("exponential:5s", Backoff.exponential(), "5s, then × 5 each time, at most 1h, ± 25"),
         ("waits:1s,1m,1h", Backoff.waits([1, 60, 3600]), "1s, 1m, then 1h"),
         ("waits:7d", Backoff.waits([7 * 86400]), "7d each time"),
     ],

@@ -286,7 +286,7 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"give_up_on": [OSError, 5]}, InvalidArgument, "classes of exceptions .* got 5"),
         ({"give_up_on": OSError("x")}, InvalidArgument, "classes of exceptions"),
         ({"retry_on": KeyboardInterrupt}, InvalidArgument, "classes of exceptions"),
-        ({"retry_on": Snooze}, InvalidArgument, "Snooze says itself what follows"),
+        ({"retry_on": Snooze}, InvalidArgument, "Snooze already decides what follows"),
         ({"retry_on": OSError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"retry_on": TimeoutError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"autoretry_for": OSError}, ConfigError, "Did you mean 'retry_on'?"),
@@ -342,9 +342,9 @@ async def later_items() -> AsyncIterator[int]:
         (later_items, "is a generator"),
         (Callable, "instead of class Callable"),
         (Callable.method, "is a method.*Write a function that makes the object"),
-        (Callable(), "Write one that calls it"),
-        (5, "5 is none"),
-        ("work", "'work' is none"),
+        (Callable(), "Write a function that calls it"),
+        (5, "5 is not one"),
+        ("work", "'work' is not one"),
     ],
 )
 def test_what_is_no_plain_function_is_refused_with_what_to_write(

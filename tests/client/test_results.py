@@ -319,7 +319,7 @@ async def test_closing_the_app_tells_whoever_still_waits(app: Windlass) -> None:
     waiting = asyncio.create_task(job.result())
     await asyncio.sleep(0)
     await app.close()
-    with pytest.raises(AppClosed, match="the job goes on"):
+    with pytest.raises(AppClosed, match="the job continues"):
         await waiting
 
 

@@ -53,7 +53,7 @@ def test_a_worker_stopped_beyond_its_lease_comes_back_as_somebody_else(
     attempts = POINTS[scene.place.backend][name].attempts
     assert scene.job(job).attempt == attempts
     zombie.signal(signal.SIGCONT)
-    until(lambda: state_of(scene, zombie) == ["dead", "live"], "it takes a new identity")
+    until(lambda: state_of(scene, zombie) == ["dead", "live"], "it continues with a new id")
     works_on(scene, zombie)
     scene.settle(zombie, other)
     assert scene.job(job).attempt == POINTS[scene.place.backend][name].attempts, (
@@ -72,7 +72,7 @@ def test_the_late_end_of_a_handler_is_refused(scene: Scene, task: str) -> None:
     other = scene.worker("--queue", "default")
     until(lambda: scene.running(job, claim=2), "the job runs elsewhere")
     zombie.signal(signal.SIGCONT)
-    until(lambda: state_of(scene, zombie) == ["dead", "live"], "it takes a new identity")
+    until(lambda: state_of(scene, zombie) == ["dead", "live"], "it continues with a new id")
     scene.open_gate()
     until(lambda: "the claim was lost, its outcome" in zombie.text, "the late end is refused")
     works_on(scene, zombie)

@@ -78,7 +78,7 @@ def test_running_jobs_are_finished_once_there_is_room_again(small_disk: Scene) -
     # What the write-ahead file has reserved lasts for a few beats.
     until(lambda: "the heartbeat failed" in worker.text, "the last room is gone")
     scene.open_gate()
-    until(lambda: "outcomes cannot be stored yet" in worker.text, "the worker says so")
+    until(lambda: "outcomes cannot be stored, retrying" in worker.text, "the worker says so")
     stand_still(1.5)  # longer than the lease: nobody is buried for what befalls all
     assert "StorageFull" in enqueue(scene, "carry", "x" * 200_000, queue="later")
 
@@ -102,9 +102,9 @@ def test_a_worker_that_starts_on_a_full_disk_waits_for_room(small_disk: Scene) -
     assert scene.start("fill", path=crumbs, blocks=None).wait() == 0
     worker = scene.worker()
     until(worker.log.exists, "the worker has begun")
-    until(lambda: "the storage cannot be used yet" in worker.text, "the worker says so")
+    until(lambda: "waiting for the storage" in worker.text, "the worker says so")
     assert "is full: free some space" in worker.text
     assert scene.start("remove", path=reserve).wait() == 0
     until(lambda: scene.job(job).state == SUCCEEDED, "the job is finished")
-    assert worker.text.count("the storage cannot be used yet") == 1
+    assert worker.text.count("waiting for the storage") == 1
     scene.settle(worker)

@@ -103,7 +103,7 @@ def test_a_worker_dies_while_it_stops(scene: Scene, name: str) -> None:
     worker = scene.worker(point=name)
     until(lambda: scene.running(job), "the job runs")
     worker.signal(signal.SIGTERM)
-    until(lambda: "SIGTERM: no new jobs" in worker.text, "the first signal was heard")
+    until(lambda: "SIGTERM: taking no new jobs" in worker.text, "the first signal was heard")
     stand_still(TOGETHER)  # before, it would be the same request
     worker.signal(signal.SIGTERM)
     dies(worker, name)

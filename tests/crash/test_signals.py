@@ -40,7 +40,7 @@ def test_a_worker_with_running_jobs_drains_and_takes_no_more(scene: Scene) -> No
     worker = scene.worker("--slots", "2")
     until(lambda: all(map(scene.running, running_jobs)), "both jobs run")
     worker.signal(signal.SIGTERM)
-    until(lambda: "SIGTERM: no new jobs" in worker.text, "the signal was heard")
+    until(lambda: "SIGTERM: taking no new jobs" in worker.text, "the signal was heard")
     waiting = scene.enqueue("work", 0.01)
     scene.open_gate()
     assert worker.wait() == 0

@@ -19,7 +19,8 @@ from windlass import Windlass, testing
 from windlass._app.parts import parts_of
 from windlass._cli import exit_codes
 from windlass._cli.main import cli
-from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
+from windlass._settings.load import load_settings
+from windlass._settings.settings import Settings, WorkerSettings, parse_duration
 from windlass._tasks.context import Context
 from windlass._tasks.task import Task, TaskOptions
 

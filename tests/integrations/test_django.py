@@ -66,7 +66,7 @@ settings.configure({written})
 from windlass.integrations.django import get_app
 get_app()
 """
-    assert "settings.WINDLASS must say where jobs live" in run(tmp_path, "-c", program).stderr
+    assert "settings.WINDLASS must name the storage" in run(tmp_path, "-c", program).stderr
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ print(get_app().blocking.result(tasks.receipt.enqueue_sync(5), timeout=30))
     [
         (["--help"], 0, "--max-megabytes"),
         (["--slots", "none"], 1, "'none' is not a valid integer"),
-        (["--weight", "mail=2", "--order", "strict"], 1, "--weight means --order weighted"),
+        (["--weight", "mail=2", "--order", "strict"], 1, "--weight needs --order weighted"),
     ],
 )
 def test_options_are_those_of_windlass_worker(

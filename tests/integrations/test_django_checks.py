@@ -36,8 +36,8 @@ def test_settings_that_are_right_pass() -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "words"),
     [
-        ({"WINDLASS": {}}, "windlass.E001", "must say where jobs live"),
-        ({"WINDLASS": "sqlite:///jobs.db"}, "windlass.E001", "must say where jobs live"),
+        ({"WINDLASS": {}}, "windlass.E001", "must name the storage"),
+        ({"WINDLASS": "sqlite:///jobs.db"}, "windlass.E001", "must name the storage"),
         ({"WINDLASS": {"URL": "nothing://here"}}, "windlass.E002", "nothing"),
         ({"WINDLASS": {"URL": "memory://", "SLOT": 3}}, "windlass.E002", "slots"),
         ({"WINDLASS": {"APP": "nowhere:app"}}, "windlass.E003", "no module named 'nowhere'"),
@@ -70,7 +70,7 @@ def test_manage_py_check_names_a_missing_setting_without_a_traceback(tmp_path: P
     site.write_text('INSTALLED_APPS = ["windlass.integrations.django"]\nSECRET_KEY = "x"\n')
     ran = run(tmp_path, "-m", "django", "check", DJANGO_SETTINGS_MODULE="site_of_check")
     assert ran.returncode == 1
-    assert "(windlass.E001) settings.WINDLASS must say where jobs live" in ran.stderr
+    assert "(windlass.E001) settings.WINDLASS must name the storage" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

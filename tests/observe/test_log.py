@@ -119,7 +119,7 @@ def test_a_queue_that_rests_is_a_warning_that_says_for_how_long_and_why(caught: 
     (record,) = caught.records
     assert record.levelno == logging.WARNING
     assert human(record) == (
-        f"! queue api rests for 1 m 30 s, until {until.astimezone():%H:%M:%S}: "
+        f"! queue api is cooling down for 1 m 30 s, until {until.astimezone():%H:%M:%S}: "
         f"job {JOB} (shop.call) was throttled"
     )
     told = json.loads(JsonFormatter().format(record))

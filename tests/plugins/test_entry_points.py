@@ -115,7 +115,7 @@ def test_what_cannot_be_loaded_says_why(offer: Offer) -> None:
     for name, words in (
         ("ofered", "Did you mean 'offered'"),
         ("offered", "Nobody"),
-        ("mismatched", "calls itself 'somebody_else'"),
+        ("mismatched", "a plugin named 'somebody_else'"),
         ("gone", "cannot be loaded"),
     ):
         with pytest.raises(ConfigError, match=words):

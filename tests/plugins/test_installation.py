@@ -274,7 +274,7 @@ def test_a_registrar_takes_nothing_after_the_installation(app: Windlass) -> None
         lambda: registrar.chore(Every(60)),
         lambda: registrar.describe("late"),
     ):
-        with pytest.raises(DefinitionError, match="takes nothing more"):
+        with pytest.raises(DefinitionError, match="its registrar is closed"):
             late()
     assert not len(app.tasks)
 

@@ -194,7 +194,7 @@ def test_a_worker_says_that_it_does_not_serve_the_queue_of_a_late_plugin() -> No
             with logged() as lines:
                 world.app.install(Some(say), grants=EVERYTHING)
                 await world.until(1)
-            (line,) = lines.having("came while this worker runs")
+            (line,) = lines.having("a plugin added tasks of queue")
             assert "'mail'" in line
             assert "--queue mail" in line
             job = await world.app.tasks["some.send"].enqueue()
@@ -340,8 +340,8 @@ def test_a_chore_at_work_does_not_hold_up_the_end_of_its_worker(
 
     with caplog.at_level("INFO", "windlass"):
         simulate(scenario, grace=1)
-    assert "some.sweep is still at work and is cancelled" in caplog.text
-    assert ("is left behind" in caplog.text) is stubborn
+    assert "some.sweep is still running and is cancelled" in caplog.text
+    assert ("is abandoned" in caplog.text) is stubborn
     assert "goodbye" not in caplog.text
 
 
@@ -365,7 +365,7 @@ def test_our_own_upkeep_is_a_plugin_that_can_be_uninstalled() -> None:
     async def scenario(world: World) -> Any:
         (report,) = await world.app.admin.plugins.list()
         assert (report.name, report.grants.chores) == ("windlass", True)
-        assert "small and quick" in report.documentation
+        assert "after their retention" in report.documentation
         async with working(world.app):
             await world.until(61)
             await world.app.uninstall("windlass")

@@ -117,7 +117,7 @@ async def test_an_error_after_the_commit_changes_nothing(
         async with app.worker():
             assert await job.result(timeout=20) == 7
     assert orders(postgres_url) == ["one"]
-    assert "the success stands" in caplog.text
+    assert "the job has succeeded" in caplog.text
 
 
 @pytest.mark.parametrize("driver", SOME, indirect=True)

@@ -136,7 +136,7 @@ async def test_other_backends_say_why_they_cannot(
 
     with psycopg.connect(postgres_url) as line:
         async with app:
-            with pytest.raises(ConfigError, match="has no part in it"):
+            with pytest.raises(ConfigError, match="stores a job in your PostgreSQL transaction"):
                 work.options(connection=line).enqueue_sync()
             with pytest.raises(ConfigError, match=r"Use postgresql://"):
                 await app.enqueue_many([work.call()], connection=line)

@@ -39,7 +39,7 @@ def test_every_option_of_a_task_is_a_typed_keyword() -> None:
 def test_every_option_of_a_task_is_explained(decorator: object, options: type) -> None:
     explained = (decorator.__doc__ or "").splitlines()
     for name in options.__annotations__:
-        assert any(line.strip().startswith(f"``{name}``: ") for line in explained), name
+        assert any(line.strip().startswith(f"- ``{name}``: ") for line in explained), name
     (timeout,) = [line for line in explained if "``timeout``" in line]
     assert '"30s"' in timeout
 

@@ -1,4 +1,4 @@
-"""The app: what users write, over the parts that do it."""
+"""`Windlass`, the object that users write their tasks with. Its parts do the work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from windlass._core.values.grants import Grants
 from windlass._core.values.redaction import redacted_url
 from windlass._schedules.declarations import ScheduleDecorator, ScheduleKeywords
 from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
-from windlass._settings.settings import Settings, load_settings
+from windlass._settings.load import load_settings
+from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass._tasks.context import Context, Middleware
@@ -65,7 +66,7 @@ log = logging.getLogger("windlass")
 
 
 def _warn_of_other_url(url: str) -> None:
-    """Say that ``WINDLASS_URL`` changes nothing, because the code names another storage."""
+    """Warn that ``WINDLASS_URL`` has no effect, because the code names another storage."""
     named = os.environ.get("WINDLASS_URL")
     if named and named != url:
         log.warning(
@@ -77,14 +78,17 @@ def _warn_of_other_url(url: str) -> None:
 
 
 class Windlass:
-    """Tasks, storage, client, worker and admin of one application.
+    """An application: its tasks and schedules, its storage, and the calls that use them.
 
-    ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
-    several event loops, from threads and after a fork: each gets its own storage connection.
+        app = Windlass("sqlite:///jobs.db")
+
+    ``async with app:`` opens the storage. An app that is not open opens at its first use. One app
+    can be used from several event loops, from threads and after a fork: each gets its own
+    connection.
     """
 
     _warns = True
-    """Whether a URL in the code that ``WINDLASS_URL`` does not change is worth a warning."""
+    """Whether to warn about a ``WINDLASS_URL`` that the code overrides."""
 
     def __init__(
         self,
@@ -95,22 +99,26 @@ class Windlass:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SettingsKeywords],
     ) -> None:
-        """Read settings from the arguments, ``WINDLASS_…`` variables and the TOML file.
+        """Read the settings. An argument overrides a ``WINDLASS_…`` variable, a variable the file.
 
-        `Settings` explains each. Durations are timedeltas, seconds, or text such as ``"30s"``.
+        - ``url``: the storage, such as ``sqlite:///jobs.db``, ``postgresql://…`` or ``redis://…``.
+        - ``config``: the path of a TOML file with settings.
+        - ``settings``: the fields of `Settings`, such as ``max_attempts=3, keep_succeeded="1d"``.
+        - ``clock``, ``seams``: replace time, chance and processes in tests; see
+          ``windlass.testing``.
 
-        ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
+        Raises ConfigError if no URL is given, or if a setting is unknown or out of range.
         """
         self.settings: Settings = load_settings(url, settings, config=config)
         if self._warns and url is not None:
             _warn_of_other_url(self.settings.url)
         self._parts = AppParts(self, self.settings, seams or Seams(wall=clock.now), clock)
         self.tasks: TaskRegistry = self._parts.tasks
-        """Every task, by name."""
+        """Every registered task, by name."""
         self.services: AttachedServices = self._parts.hooks.services
-        """What you lend to handlers, those of plugins among them: ``ctx.services``."""
+        """Objects that handlers can ask for as ``ctx.services``, in plugins too."""
         self.blocking: BlockingClient = self._parts.blocking
-        """The same for code without an event loop."""
+        """The same calls for code without an event loop."""
 
     def __repr__(self) -> str:
         return f"<Windlass {self._parts.connections.opener.scheme} with {len(self.tasks)} tasks>"
@@ -138,23 +146,27 @@ class Windlass:
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
-        ``name``: what jobs are stored under; ``module.function`` if none is given.
-        ``queue``: where its jobs wait; the app's default queue if none is given.
-        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
-        ``timeout``: the longest a run may take: "30s", "5m", seconds, timedelta; None: no limit.
-        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
-        ``priority``: −32768 to 32767; lower runs first.
-        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
-        ``tags``: labels for people, to find jobs by.
-        ``expires``: discard a job whose handler was not entered within this time.
-        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
-        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
-        ``retry_on``: the only exceptions that are worth another attempt.
-        ``give_up_on``: exceptions that are not worth one.
-        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
-        ``breaker``: True or ``Breaker(…)``: start none of its jobs while they keep failing.
-        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
-        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
+        - ``name``: the name that jobs are stored with. Default: ``module.function``.
+        - ``queue``: the queue of its jobs. Default: the app's ``default_queue``.
+        - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
+        - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
+        - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
+        - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
+        - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on
+          threads.
+        - ``tags``: labels to find jobs by.
+        - ``expires``: discard a job that has not started within this time.
+        - ``on_crash``: "retry" treats SystemExit and KeyboardInterrupt like other errors.
+        - ``on_lost``: "fail" ends a job whose worker was killed. By default it runs again.
+        - ``retry_on``: retry only after these exceptions.
+        - ``give_up_on``: do not retry after these exceptions.
+        - ``limits``: rate and concurrency limits of the whole cluster: ``[Limit("api", …)]``.
+        - ``breaker``: True or ``Breaker(…)``: start no jobs of this task while they keep failing.
+        - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
+
+        Raises DefinitionError for a function that cannot be a task, DuplicateTask for a name that
+        another task has.
         """
         register = self._parts.registration.register
         if function:
@@ -163,18 +175,22 @@ class Windlass:
         return TaskDecorator(register, options)
 
     def schedule(self, rule: Rule, **options: Unpack[ScheduleKeywords]) -> ScheduleDecorator:
-        """Run a task by a rule: ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``, several
-        times if need be, or ``app.schedule(Every(60), name="eu")(report.call("eu"))``.
+        """Run a task on a schedule: write ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``.
 
-        ``name``: what the schedule is stored under; the task's name if none is given.
-        ``args``, ``kwargs``: the arguments of its jobs.
-        ``missed``: slots that no worker was there to fire: "skip" them, fire "one" (the default)
-        or "all", at most ``most_missed`` (100).
-        ``overlap``: a slot that comes while a run is active: "skip" it (the default), let it wait
-        its turn ("queue"), "allow" it, or a number of runs from which on it is skipped.
-        ``jitter``: delay each job by up to this time, at random.
-        ``starts``, ``ends``: fire only between these instants.
-        ``breaker``: skip slots for a while after ten failures in a row; on unless False is given.
+        A task can have several schedules. ``app.schedule(Every(60), name="eu")(report.call("eu"))``
+        schedules a call with arguments.
+
+        - ``rule``: `Cron`, `Every`, `Once` or `Manual`.
+        - ``name``: the name that the schedule is stored with. Default: the task's name.
+        - ``args``, ``kwargs``: the arguments of its jobs.
+        - ``missed``: what to do with slots that passed while no worker ran: "skip" them, or fire
+          "one" (default) or "all".
+        - ``most_missed``: how many missed slots "all" fires at most. Default: 100.
+        - ``overlap``: what to do with a slot while a run is active: "skip" it (default), "queue" a
+          job that waits, "allow" both, or a number of runs that may be active.
+        - ``jitter``: delay each job at random by up to this time.
+        - ``starts``, ``ends``: fire only between these instants.
+        - ``breaker``: skip slots for a while after ten failures in a row. Default: True.
         """
         return ScheduleDecorator(self._parts.schedules, rule, **options)
 
@@ -188,20 +204,22 @@ class Windlass:
         connection: UserConnection | None = None,
         wake: Wake | None = None,
     ) -> list[Job[R]]:
-        """Store calls in one transaction, all or none; the handles are in order.
+        """Store calls in one transaction, all or none. The handles come in the same order.
 
-        ``ids``: one for each call, such as the ``ids`` of the error that ended the same call
-        before: what was stored then is not stored again. ``connection``: yours; the jobs are part
-        of the transaction that is open on it.
+        - ``calls``: made by ``task.call(…)`` or ``task.options(…).call(…)``.
+        - ``ids``: an id for each call. After an error, repeat the calls with ``error.ids``: jobs
+          that were stored are not stored again.
+        - ``connection``: your database connection. The jobs become part of its open transaction.
+        - ``wake``: "commit" lets the database wake workers at the commit of ``connection``.
         """
         return await self._parts.producer.enqueue_many(
             calls, ids=ids, connection=connection, wake=wake
         )
 
     def job(self, job_id: str | UUID) -> Job[Any]:
-        """Make a handle for an id you kept. Nothing is looked up until you ask it something.
+        """Return a handle for a job id. It reads nothing until you call its methods.
 
-        ``task.job(id)`` is the same for jobs of one task, with the type of its results.
+        ``task.job(id)`` returns a handle that knows the type of the result.
         """
         return Job(self._parts.producer, id_as_stored(job_id), created=False, task=None)
 
@@ -212,25 +230,26 @@ class Windlass:
         others: bool = False,
         **settings: Unpack[WorkerKeywords],
     ) -> AbstractAsyncContextManager[Worker]:
-        """Run a worker inside your own process, as long as the ``async with`` block lasts.
+        """Run a worker in your own process, for as long as the ``async with`` block lasts.
 
-        ``queues``: names served from one pool of ``slots``, or a mapping of names to their own
-        slots. ``others``: after these names also every other queue that a task names. Other
-        settings: see `WorkerSettings`.
+        - ``queues``: queues that share the ``slots``, or a mapping of queues to slots. Default:
+          every queue that a task names.
+        - ``others``: serve every other queue that a task names, after these.
+        - ``settings``: the fields of `WorkerSettings`, such as ``slots=20``.
         """
         workers = self._parts.workers
         return workers.running(workers.settings(queues=queues, others=others, **settings))
 
     @property
     def admin(self) -> Admin:
-        """Everything the command line and the dashboard can do."""
+        """Everything that the command line and the dashboard can do."""
         return self._parts.admin
 
     # --- what you add to your jobs ---
 
     @property
     def state(self) -> Any:
-        """Anything your handlers need: ``ctx.state``."""
+        """An object of yours for handlers: ``ctx.state``."""
         return self._parts.hooks.state
 
     @state.setter
@@ -238,33 +257,34 @@ class Windlass:
         self._parts.hooks.set_state(state)
 
     def middleware(self, layer: Middleware) -> Middleware:
-        """Run ``async def layer(ctx, call_next)`` around every job; the first one is outermost.
+        """Run ``async def layer(ctx, call_next)`` around every job. The first one is outermost.
 
-        What it returns is the job's result, what it raises is the job's error, whether or not it
-        has called ``await call_next()``.
+        Its return value is the job's result, and an exception it raises is the job's error. It may
+        leave out ``await call_next()``.
         """
         return self._parts.hooks.middleware(layer)
 
     def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
         """Call ``listener`` with every event of this process, after it is committed.
 
-        It runs on the event loop and must not block; what must happen exactly once is a job.
+        It runs on the event loop and must not block. A crash can lose a call: enqueue a job for
+        work that must happen.
         """
         return self._parts.hooks.on_transition(listener)
 
     def lifespan(self, around: L) -> L:
-        """Surround the life of every worker with ``async def around(app)``, which yields once.
+        """Surround every worker with ``async def around(app)``, which yields once.
 
-        Code before the ``yield`` has ended before the first job is claimed, code after it begins
-        when the last one is stored. Each child process has its own.
+        The code before the ``yield`` ends before the first job is claimed. The code after it begins
+        when the last job is stored. Each child process enters it too.
         """
         return self._parts.hooks.lifespan(around)
 
     def current_tenant(self, function: H) -> H:
-        """Ask ``def function() -> str | None`` for the tenant of every call, when it is made.
+        """Call ``def function() -> str | None`` to get the tenant of every call.
 
-        A tenant that the call itself gives wins; None: it has the one of the job it is made in,
-        if any. Called where the call is made, in its thread and with its context variables.
+        It runs where the call is made, in its thread and with its context variables. A tenant that
+        the call sets wins. If it returns None, the tenant of the current job is used, if any.
         """
         return self._parts.hooks.current_tenant(function)
 
@@ -272,51 +292,53 @@ class Windlass:
 
     @property
     def plugins(self) -> Plugins:
-        """Those that are installed, by name."""
+        """The installed plugins, by name."""
         return self._parts.plugins
 
     def install(self, plugin: Plugin, *, grants: Grants | None = None) -> Installed:
-        """Let ``plugin`` bring its tasks, schedules and middleware, as far as ``grants`` go.
+        """Add the tasks, schedules and middleware of ``plugin``, as far as ``grants`` allow.
 
-        All of it, or nothing: NotGranted names what is missing. It takes effect at once, also in
-        workers that run in this process.
+        It adds all of them or none: NotGranted names what is missing. It takes effect at once, also
+        in workers that run in this process.
         """
         return self.plugins.install(plugin, grants or Grants())
 
     async def uninstall(self, name: str) -> None:
-        """Start nothing of a plugin any more, and hold its schedules in the store. Running jobs
-        finish; its jobs and their history stay, and so do those of its schedules.
+        """Remove a plugin and pause its schedules in the store.
+
+        Its running jobs finish. Its other jobs and their history stay.
         """
         await self.plugins.uninstall(name)
 
     # --- being watched ---
 
     def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
-        """Count and time the jobs of this process for Prometheus; needs ``windlass[metrics]``.
+        """Count and time the jobs of this process for Prometheus. Needs ``windlass[metrics]``.
 
-        ``registry``: prometheus-client's global one if none is given. A second call returns the
-        same object.
+        ``registry``: default is the global one of prometheus-client. A second call returns the same
+        object.
         """
         return self._parts.observability.metrics(registry)
 
     def tracing(
         self, provider: TracerProvider | None = None, *, meters: MeterProvider | None = None
     ) -> None:
-        """Make OpenTelemetry spans of enqueues and runs; needs ``windlass[otel]``.
+        """Trace enqueues and runs with OpenTelemetry. Needs ``windlass[otel]``.
 
-        ``provider``: the one that is set globally if none is given. ``meters``: metrics, too, if
-        one is given. A second call changes nothing.
+        ``provider``: default is the global one. ``meters``: record metrics too. A second call
+        changes nothing.
         """
         self._parts.observability.trace(provider)
         if meters is not None:
             self._parts.observability.meter(meters)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
-        """Make an ASGI app of pages to look at everything and to act; needs ``windlass[web]``.
+        """Return the dashboard as an ASGI app. Needs ``windlass[web]``.
 
-        ``auth``: who may come in; see `windlass._web.app.make_dashboard` for the rest.
+        ``auth``: users with hashed passwords, or a function that authenticates a request. The
+        settings are those of `windlass._web.app.make_dashboard`.
         """
-        # By name: it is above this module, and what it needs is an extra.
+        # By name: it is above this module in the order of imports, and its libraries are an extra.
         web: Any = importlib.import_module("windlass._web.app")
         made: Starlette = web.make_dashboard(self, auth, **settings)
         return made
@@ -324,7 +346,7 @@ class Windlass:
     # --- opening and closing ---
 
     async def __aenter__(self) -> Self:
-        """Open for this event loop."""
+        """Open the storage for this event loop."""
         await self._parts.storage()
         return self
 
@@ -334,12 +356,13 @@ class Windlass:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close for this event loop."""
+        """Close the storage for this event loop."""
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is under way on this event loop and close. Using the app reopens it.
+        """Finish the calls under way on this event loop and close its storage.
 
-        Other event loops stay open; ``app.blocking.close()`` ends the one of the blocking calls.
+        The next use opens it again. Other event loops stay open; ``app.blocking.close()`` closes
+        the one of the blocking calls.
         """
         await self._parts.connections.close()

@@ -26,11 +26,11 @@ R = TypeVar("R")
 log = logging.getLogger("windlass")
 
 _PATIENCE = 0.01
-"""Seconds between two looks at what is still under way."""
+"""Seconds between two checks for calls under way."""
 
 
 class _LoopThread:
-    """One background loop on an OS thread, and how many calls it is at."""
+    """A background event loop on its own thread, and the number of its calls under way."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -69,9 +69,9 @@ class _LoopThread:
             self.loop.close()
 
     def _run_loop(self) -> None:
-        """Run the loop until it is stopped, or until code of the app on it ends it.
+        """Run the loop until it is stopped. Start it again if code of the app ends it.
 
-        Without another round every later call, and the one under way, would wait for ever.
+        Otherwise the call under way and every later one would wait for ever.
         """
         try:
             self.loop.run_forever()
@@ -88,7 +88,7 @@ class _LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run ``work`` on the loop as a call that nothing waits for."""
+        """Run ``work`` on the loop without waiting for it."""
 
         def begin() -> None:
             task = self.loop.create_task(work)
@@ -110,13 +110,13 @@ class _LoopThread:
             return not self.ending
 
     def end(self) -> None:
-        """A call has its answer."""
+        """Count a call as answered."""
         with self._counting:
             self.calls -= 1
             self._stop_if_done()
 
     def stop(self) -> None:
-        """Take no more calls, and stop when those under way have their answers."""
+        """Refuse new calls, and stop when those under way have their answers."""
         with self._counting:
             if not self.ending:
                 self.ending = True
@@ -129,7 +129,7 @@ class _LoopThread:
 
 
 class BlockingLoop:
-    """Runs coroutines for code that has no event loop, on a loop of its own."""
+    """Runs coroutines on a background loop, for code that has no event loop."""
 
     def __init__(self, connections: Connections) -> None:
         """``connections``: closed on this loop when it ends. The thread starts at the first call,
@@ -141,7 +141,9 @@ class BlockingLoop:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Leave the parent's thread alone: closing it would reach into the parent's own loop."""
+        """Forget the parent's thread after a fork. Closing it would reach into the parent's
+        loop.
+        """
         if self._serving is not None:
             keep_open(self._serving)
         self._lock = native_lock()  # a thread of the parent may hold the other one
@@ -193,7 +195,7 @@ class BlockingLoop:
         return None if serving is None else serving.loop
 
     def is_here(self) -> bool:
-        """Whether this is the loop's own thread, which cannot wait for itself."""
+        """Tell whether this is the loop's own thread, which cannot wait for itself."""
         return self._serving is not None and self._serving.loop is asyncio._get_running_loop()  # noqa: SLF001
 
     def close(self) -> None:
@@ -205,7 +207,7 @@ class BlockingLoop:
             serving, self._serving = self._serving, None
         if serving is None:
             return
-        # Again and again: a call under way may begin to wait for a result only now.
+        # Repeated: a call under way may begin to wait for a result only now.
         while True:
             serving.wait_for(self._connections.settle())
             if serving.calls == 0:

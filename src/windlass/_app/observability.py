@@ -1,4 +1,4 @@
-"""What watches an app: the log of its workers, and metrics and spans once they are switched on."""
+"""The log of an app's workers, and its metrics and spans once they are switched on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Observability:
         start: Callable[[Coroutine[Any, Any, object]], None],
         settings: Settings,
     ) -> None:
-        """Nothing is switched on. ``start`` runs something in the background."""
+        """Start with nothing switched on. ``start`` runs work in the background."""
         self._connections = connections
         self._bus = hooks.bus
         self._layers = hooks.layers
@@ -56,7 +56,7 @@ class Observability:
         self._tracing: Tracing | None = None
 
     def enter(self, worker: Worker) -> None:
-        """Log what a worker does, once however many there are."""
+        """Log the events of a worker. One log handler serves all workers of this process."""
         from windlass._observe.log import EventLog  # noqa: PLC0415 -- only workers need it
 
         self.working.add(worker)
@@ -127,7 +127,7 @@ class Observability:
         return [(task.settings.queue or self._default_queue, task.name) for task in self._tasks]
 
     async def _look(self) -> list[dict[str, Any]]:
-        """Every queue as a row of numbers."""
+        """List every queue as a row of numbers."""
         storage = await self._connections.storage()
         now = await storage.now()
         known = {record.queue: record for record in await storage.queues.queues()}

@@ -43,19 +43,19 @@ ClientKind = Callable[[Storage, Settings, Seams, Bus, JobClient], Client]
 
 
 class AppParts:
-    """The parts of one app. Each is given what it needs when it is made, and knows no more.
+    """The parts of one app. Each gets what it needs when it is made.
 
-    `parts_of` gives them to the command line, to integrations and to the test kit; users have
+    `parts_of` gives them to the command line, to integrations and to the test kit. Users have
     `Windlass`.
     """
 
     def __init__(self, app: object, settings: Settings, seams: Seams, clock: Clock) -> None:
-        """``app``: the object that lifespans get, and that child processes look for."""
+        """Make the parts. ``app``: the object that lifespans get and child processes look for."""
         self.settings = settings
         self.tasks: TaskRegistry = TaskRegistry()
         self.hooks: Hooks = Hooks(app)
         self.schedules: ScheduleRegistry = ScheduleRegistry()
-        """Those that the code declares."""
+        """The schedules that the code declares."""
         self.location: AppLocator = AppLocator(app, self.tasks)
         self.connections: Connections = Connections(
             StorageOpener(settings, clock), seams, self.make_client

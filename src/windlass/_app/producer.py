@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class Producer:
-    """Stores calls, on this app's storage or on connections of the user's."""
+    """Stores calls, on this app's storage or on the user's own connections."""
 
     def __init__(
         self,
@@ -46,7 +46,9 @@ class Producer:
         payload_limit: int,
         cancel: Callable[[JobId], Awaitable[CancelAnswer]],
     ) -> None:
-        """``loop`` runs blocking calls; ``cancel`` asks for the end of a job, on record."""
+        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job with an audit
+        record.
+        """
         self._connections = connections
         self._outbox = outbox
         self._loop = loop

@@ -1,4 +1,4 @@
-"""The same client for code without an event loop: no second implementation."""
+"""The client for code without an event loop. It runs the async client on a background loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class BlockingClient:
-    """Blocking twins. Every call runs on one background loop and waits for its answer."""
+    """Blocking calls. Each runs on one background loop and waits for its answer."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class BlockingClient:
         *,
         admin: Callable[[], Admin],
     ) -> None:
-        """``loop`` starts its thread at the first call, and again after a fork. ``admin`` makes
-        ``app.admin`` at its first use.
+        """Keep the parts. ``loop`` starts its thread at the first call, and again after a fork.
+        ``admin`` makes ``app.admin`` at its first use.
         """
         self._producer = producer
         self._admin = admin
@@ -62,24 +62,24 @@ class BlockingClient:
         connection: UserConnection | None = None,
         wake: Wake | None = None,
     ) -> list[Job[R]]:
-        """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
+        """Store calls like ``app.enqueue_many``. A ``connection`` is used on this thread."""
         return self._producer.enqueue_many_sync(calls, ids=ids, connection=connection, wake=wake)
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
-        """``await job.result(timeout)``."""
+        """Wait for a result like ``await job.result(timeout)``."""
         report_wait(job.id)
         return self.run(job.result(timeout), instead="job.result(...)")
 
     def refresh(self, job: Job[Any]) -> JobRecord:
-        """``await job.refresh()``."""
+        """Read the stored job like ``await job.refresh()``."""
         return self.run(job.refresh(), instead="job.refresh()")
 
     def cancel(self, job: Job[Any]) -> CancelAnswer:
-        """``await job.cancel()``."""
+        """Cancel the job like ``await job.cancel()``."""
         return self.run(job.cancel(), instead="job.cancel()")
 
     def wake(self) -> None:
-        """Let workers look for jobs now: after a commit on the connection that enqueued."""
+        """Wake workers now. Call it after a commit on a connection that enqueued jobs."""
         self._outbox.wake()
 
     def run(

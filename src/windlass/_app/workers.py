@@ -1,4 +1,4 @@
-"""Workers of one app: their settings, what they are given, and their life in this process."""
+"""The workers of one app: their settings, their dependencies, and running them in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-# With the worker, so that no job waits for it: a handler that cancels another job needs it.
+# Imported with the worker, so that no job waits for it: a handler that cancels a job needs it.
 import windlass._admin.admin  # noqa: F401
 from windlass._admin.sweep import SweepReport
 from windlass._client.client import Client
@@ -29,10 +29,10 @@ __all__ = ["Workers"]
 
 
 class Workers:
-    """Makes workers of the parts of one app."""
+    """Makes workers from the parts of one app."""
 
     def __init__(self, parts: AppParts) -> None:
-        """A worker needs nearly all of them."""
+        """Keep the parts: a worker needs nearly all of them."""
         self._parts = parts
 
     def settings(
@@ -106,7 +106,7 @@ class Workers:
         return SweepReport(dead=swept.dead, released=swept.released, promoted=swept.promoted)
 
     async def _plans(self, client: Client) -> Mapping[str, Schedule]:
-        """Say which schedules there are, once the limits that they need are stored."""
+        """Return the schedules, after storing the limits that they need."""
         schedules, specs = self._parts.schedules.plans(self._parts.settings)
         await client.define(specs)
         return schedules

@@ -1,4 +1,4 @@
-"""The run that code is part of, as far as those who only watch need to know it."""
+"""The current run, for logging and tracing."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class _HasClaim(Protocol):
 
 
 RUN: ContextVar[Any] = ContextVar("windlass_context")
-"""The `Context` of this asyncio task, of what it starts and of its threads."""
+"""The `Context` of this asyncio task, of the tasks it starts and of its threads."""
 
 CARRIED: ContextVar[Callable[[], str | None]] = ContextVar("windlass_carried")
-"""Says which trace the code is in, as text, where runs are traced."""
+"""Returns the current trace as text, if runs are traced."""
 
 
 def current_trace() -> str | None:
-    """The trace that this code is in; None where runs are not traced."""
+    """Return the trace that this code is in; None if runs are not traced."""
     carried = CARRIED.get(None)
     return None if carried is None else carried()
 
 
 def context_in_trace(trace: str | None) -> Context:
-    """A copy of this context that is in ``trace``, which another process has told."""
+    """Return a copy of this context in ``trace``, which came from another process."""
     context = copy_context()
     if trace is not None:
         try:
@@ -55,11 +55,13 @@ def context_in_trace(trace: str | None) -> Context:
 
 _REMEMBERED = 256
 _secrets: dict[Claim, Sequence[str]] = {}
-"""Reading a payload for every line of a talkative handler would cost more than the line."""
+"""The secrets of a job, cached: reading a payload for every log line would cost more than the
+line.
+"""
 
 
 def job_of_run() -> ClaimedJob | None:
-    """The job this code is part of, if it is part of one."""
+    """Return the job that this code is part of, or None."""
     run: _HasClaim | None = RUN.get(None)
     return None if run is None else run.claimed
 
@@ -77,7 +79,7 @@ def secrets_of_run(job: ClaimedJob | None) -> Sequence[str]:
 
 
 def job_fields(job: ClaimedJob) -> Mapping[str, Any]:
-    """What every log record of a run tells about its job."""
+    """Return the fields that every log record of a run has about its job."""
     return {
         "job_id": job.claim.job,
         "task": job.task,
@@ -89,13 +91,15 @@ def job_fields(job: ClaimedJob) -> Mapping[str, Any]:
 
 
 class WithJob(logging.Filter):
-    """For handlers of your own: gives every record that is logged inside a run the attributes
-    ``job_id``, ``task``, ``queue``, ``attempt``, ``correlation_id`` and ``tenant``; elsewhere they
-    are None, so that a format string may name them. What a record says itself stays.
+    """A logging filter that adds the current job to records.
+
+    It sets ``job_id``, ``task``, ``queue``, ``attempt``, ``correlation_id`` and ``tenant`` on every
+    record that is logged inside a run. Elsewhere they are None, so that a format can name them. It
+    does not replace attributes that a record has.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Lets everything pass."""
+        """Add the attributes, and let the record pass."""
         job = job_of_run()
         fields = _NOTHING if job is None else job_fields(job)
         for name, value in fields.items():

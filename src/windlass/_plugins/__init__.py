@@ -1,4 +1,4 @@
-"""Plugins: how a package brings tasks, schedules and middleware into an app, within its grants.
+"""Plugins: packages that add tasks, schedules and middleware to an app, within their grants.
 
-Nothing here trusts a plugin's own word about what it may do.
+Nothing here trusts what a plugin says about its own permissions.
 """

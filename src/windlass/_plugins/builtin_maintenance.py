@@ -1,7 +1,7 @@
-"""The plugin that every app has: it keeps the storage small and quick.
+"""The plugin that every app has: retention and maintenance of the storage.
 
-It is a plugin like any other, installed with grants like any other, and may be taken for a model:
-a name, a docstring that operators read, and `register`, which says what it brings.
+It is installed with grants like any other plugin, and serves as an example: a name, a docstring for
+operators, and `register`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from windlass._tasks.services import Services
 __all__ = ["GRANTS", "UPKEEP", "Maintenance", "Upkeep"]
 
 UPKEEP = "windlass.upkeep"
-"""The service that every worker lends: the storage's own maintenance."""
+"""The service that every worker attaches: maintenance of its storage."""
 
 GRANTS = Grants(chores=True, services=[UPKEEP])
-"""It makes no jobs: retention must go on when no worker serves the queue they would wait in."""
+"""It makes no jobs: retention must work even if no worker serves the queue of such jobs."""
 
 
 @runtime_checkable
 class Upkeep(Protocol):
-    """What a storage needs now and then. The answers say what was done."""
+    """Maintenance of a storage. The answers say what was done."""
 
     async def retention(self) -> str:
-        """Delete what is old enough, and discard what has expired."""
+        """Delete jobs past their retention, and discard expired ones."""
         ...
 
     async def tidy(self) -> str:
-        """Checkpoints, vacuum, statistics."""
+        """Run checkpoints, vacuum and statistics."""
         ...
 
 
@@ -45,7 +45,7 @@ class Maintenance:
     name = OURS
 
     def register(self, registrar: Registrar) -> None:
-        """Two chores, once a minute each."""
+        """Add two chores that run once a minute each."""
         registrar.service(UPKEEP)
 
         @registrar.chore(Every(timedelta(minutes=1)))

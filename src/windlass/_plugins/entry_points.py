@@ -1,4 +1,4 @@
-"""Plugins of installed packages: their entry points, loaded only when the settings name them."""
+"""Plugins of installed packages, found by entry point and loaded only if the settings name them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ GROUP = "windlass.plugins"
 
 
 def installable() -> Mapping[str, EntryPoint]:
-    """What installed packages offer, by name. Nothing of theirs is imported by looking."""
+    """List the plugins of installed packages, by name. It imports none of them."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def load_plugin(name: str) -> Plugin:
-    """The plugin behind an entry point: an object, or a class or function that makes one."""
+    """Load the plugin of an entry point: an object, or a class or function that makes one."""
     found = installable()
     if name not in found:
         offered = f" Installed packages offer {', '.join(sorted(found))}." if found else ""

@@ -1,4 +1,4 @@
-"""Whether a plugin was granted what it brings."""
+"""Checks that a plugin has the grants for what it adds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_grants", "check_ownership"]
 
 
 def check_grants(plugin: str, brought: PluginContents, grants: Grants) -> None:
-    """Refuse a plugin with everything that it lacks, not the first thing only."""
+    """Refuse a plugin, naming every grant that it lacks."""
     lacking = [*_lacking(brought, grants)]
     if lacking:
         listed = "; ".join(f"{name} ({why})" for name, why in lacking)
@@ -28,7 +28,7 @@ def check_grants(plugin: str, brought: PluginContents, grants: Grants) -> None:
 
 
 def _lacking(brought: PluginContents, grants: Grants) -> Iterator[tuple[str, str]]:
-    """The capability, as it is written in `Grants`, and what for."""
+    """Yield each missing grant, as it is written in `Grants`, and the reason for it."""
     tasks = [task.name for task in brought.tasks]
     timed = [declared.name for declared, _ in brought.declared if declared.call is not None]
     if tasks and not grants.tasks:
@@ -61,7 +61,7 @@ def _queues(tasks: tuple[PluginTask, ...]) -> Mapping[str | None, list[str]]:
 def check_ownership(
     scope: PluginScope, brought: PluginContents, plans: Mapping[str, Schedule]
 ) -> None:
-    """Refuse what would make jobs of somebody else's task, or put its own where they may not be."""
+    """Refuse schedules for tasks of others, and jobs in queues that are not granted."""
     for task in brought.tasks:
         taker = task.settings.on_failure
         name = taker.name if isinstance(taker, Task) else taker

@@ -1,4 +1,4 @@
-"""A plugin becomes part of an app, whole or not at all, and leaves it again."""
+"""Installing plugins into an app, whole or not at all, and removing them."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ _TRIES = 20
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin that is part of an app, and what it may do there."""
+    """An installed plugin and its grants."""
 
     name: str
     documentation: str
     grants: Grants
     tasks: tuple[PluginTask, ...] = ()
     schedules: Mapping[str, Schedule] = {}
-    """As the code has them, by name; chores among them."""
+    """Its schedules as the code declares them, by name, chores included."""
     chores: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
-    """What it says its handlers ask for."""
+    """The services that its handlers ask for."""
     layers: tuple[Middleware, ...] = ()
 
 
 class Plugins(Mapping[str, Installed]):
-    """The plugins of one app, by name; among them the one that every app has."""
+    """The plugins of one app, by name. The built-in one is among them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Plugins(Mapping[str, Installed]):
         schedules: ScheduleRegistry,
         connections: Connections,
     ) -> None:
-        """``enqueuer`` stores the calls of the plugins' tasks; what plugins bring is added to its
+        """Keep the parts. ``enqueuer`` stores the calls of the plugins' tasks; plugins add to its
         tasks and hooks.
         """
         self._settings = settings
@@ -70,7 +70,7 @@ class Plugins(Mapping[str, Installed]):
         self._connections = connections
         self._installed: dict[str, Installed] = {}
         self.chores: dict[str, RunChore] = {}
-        """What schedules without a job do."""
+        """The functions of schedules without a job."""
         self._install(OURS, Maintenance(), GRANTS)
 
     def __getitem__(self, name: str) -> Installed:
@@ -89,9 +89,9 @@ class Plugins(Mapping[str, Installed]):
                 self.install(entry_points.load_plugin(name), grants)
 
     def install(self, plugin: Plugin, grants: Grants) -> Installed:
-        """Let a plugin say what it brings, check that it may, and make it part of the app.
+        """Install a plugin: let it register its parts, check its grants, and add them to the app.
 
-        An error, in the plugin's own code or here, leaves the app as it was.
+        An error, in the plugin's code or here, leaves the app unchanged.
         """
         given: object = grants
         if not isinstance(given, Grants):
@@ -112,16 +112,16 @@ class Plugins(Mapping[str, Installed]):
         return self._install(name, plugin, grants)
 
     async def uninstall(self, name: str) -> None:
-        """Start nothing of a plugin any more, and hold its schedules in the store."""
+        """Remove a plugin, and pause its schedules in the store."""
         plugin = self.get(name)
         if plugin is None:
             near, known = suggestion(name, self), ", ".join(self)
             raise PluginUnknown(f"no plugin {name!r} is installed.{near} Installed: {known}")
-        if plugin.schedules:  # first: a store that is away leaves everything as it was
+        if plugin.schedules:  # first: if the store is away, everything stays as it was
             storage = await self._connections.storage()
             book = Schedules(storage.schedules, storage.now, self._connections.new_job_ids)
             await _hold_schedules(book, storage.schedules, plugin.schedules)
-        if self.get(name) is plugin:  # another call may have been quicker
+        if self.get(name) is plugin:  # another call may have been faster
             self._remove(plugin)
 
     def _install(self, name: str, plugin: Plugin, grants: Grants) -> Installed:
@@ -155,11 +155,11 @@ class Plugins(Mapping[str, Installed]):
             services=brought.services,
             layers=brought.layers,
         )
-        self._schedules.changed()  # to workers that run: a plugin may bring tasks alone
+        self._schedules.changed()  # to running workers: a plugin may add tasks alone
         return made
 
     def _remove(self, plugin: Installed) -> None:
-        """Start nothing of it here any more; running jobs go on, and what it has stored stays."""
+        """Remove a plugin from this process. Running jobs finish, and its stored jobs stay."""
         del self._installed[plugin.name]
         self._layers[:] = [layer for layer in self._layers if layer not in plugin.layers]
         for chore in plugin.chores:
@@ -192,7 +192,7 @@ def _chore(scope: PluginScope, chore: Chore) -> RunChore:
 
 
 async def _hold_schedules(book: Schedules, store: ScheduleStore, names: Collection[str]) -> None:
-    """Fire none of these, in any process, until their plugin is installed again."""
+    """Pause these schedules in all processes, until their plugin is installed again."""
     for _ in range(_TRIES):
         writes = [
             write_of(
@@ -204,7 +204,7 @@ async def _hold_schedules(book: Schedules, store: ScheduleStore, names: Collecti
             if isinstance(known, ScheduleView)
             and known.row.name in names
             and known.state.fires
-            and known.row.next_at is not None  # what is only ever triggered fires nothing
+            and known.row.next_at is not None  # a schedule that is only triggered fires nothing
         ]
         answers = await store.write(writes) if writes else ()
         if all(answer.what is not Written.STALE for answer in answers):

@@ -1,4 +1,4 @@
-"""Names of plugins, and of what they bring: ``plugin.name``, so that no two of them can meet."""
+"""Names of plugins and of their parts: ``plugin.name``, so that two plugins cannot collide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARK = "plugin:"
 
 
 def check_plugin_name(name: object) -> str:
-    """Stands before a dot in the names of its tasks, schedules and limits."""
+    """Check a plugin's name, which becomes the prefix of its tasks, schedules and limits."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = (
             f"a plugin's name is a letter, then letters, digits, _ or -, at most 64 of them. It "
@@ -28,7 +28,7 @@ def check_plugin_name(name: object) -> str:
 
 
 def qualify(plugin: str, name: str, what: str) -> str:
-    """``plugin.name``. The second part may have dots of its own."""
+    """Return ``plugin.name``. The second part may contain dots."""
     check_name(name, what)
     if ":" in name:
         message = f"{what} must not contain ':', got {name!r}"
@@ -37,10 +37,10 @@ def qualify(plugin: str, name: str, what: str) -> str:
 
 
 def plugin_tag(plugin: str) -> str:
-    """The tag of its jobs: it tells a worker that lacks the plugin whose they are."""
+    """Return the tag of a plugin's jobs. It tells a worker without the plugin where they belong."""
     return f"{_MARK}{plugin}"
 
 
 def plugin_of(tags: Iterable[str]) -> str | None:
-    """Whose job it is, by its tags; None: the application's own."""
+    """Return the plugin of a job, by its tags. None: the application's own."""
     return next((tag.removeprefix(_MARK) for tag in tags if tag.startswith(_MARK)), None)

@@ -1,4 +1,4 @@
-"""Tasks of plugins: tasks like any other, whose jobs stay within what the host has granted."""
+"""Tasks of plugins: like other tasks, but their jobs stay within the host's grants."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class PluginTask(Task[..., Any]):
         scope: PluginScope,
         concurrency: int | None = None,
     ) -> None:
-        """``concurrency``: so many of its jobs at once in the whole cluster."""
-        # Private: what a plugin is given of itself must not lead to its grants.
+        """Make the task. ``concurrency``: jobs that run at once in the whole cluster."""
+        # Private: a plugin's own task object must not lead to its grants.
         self._scope = scope
         self.concurrency = concurrency
         self.documentation: str = inspect.getdoc(function) or ""
@@ -51,7 +51,7 @@ class PluginTask(Task[..., Any]):
         scope.tasks.add(self.name)
 
     def check(self, calls: Sequence[Call[Any]]) -> None:
-        """Refuse calls, wherever they come from, that would pass the grants by."""
+        """Refuse calls outside the grants, wherever they are made."""
         installed = self._enqueuer.tasks.find(self.name) is self
         if not installed:
             message = (
@@ -87,21 +87,21 @@ class PluginTask(Task[..., Any]):
     def _make(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
     ) -> Call[Any]:
-        # Tags that a call gives stand instead of the task's, and this one must not be lost: it is
-        # all that a worker without the plugin knows of it.
+        # Tags of a call replace the task's, and this one must stay: a worker without the plugin
+        # knows the job's plugin only by it.
         if options.tags is not None and self._mark not in options.tags:
             options = msgspec.structs.replace(options, tags=(*options.tags, self._mark))
         return super()._make(args, kwargs, options)
 
 
 def _bounds(options: TaskOptions, scope: PluginScope, concurrency: int | None) -> list[Limit]:
-    """What the definition says, named after the task, and what the host has granted, named after
-    the plugin: both hold in the whole cluster, and operators can change their numbers.
+    """Return two concurrency limits: the task's own and the host's for the plugin. Both hold in the
+    whole cluster, and operators can change them.
     """
     bounds = []
     if concurrency is not None:
         bounds.append(Limit(options.name, concurrency=concurrency))
     if scope.grants.max_running is not None:
         bounds.append(Limit(scope.plugin, concurrency=scope.grants.max_running))
-    limits_of([*options.limits, *bounds])  # two budgets need two names
+    limits_of([*options.limits, *bounds])  # two limits need two names
     return bounds

@@ -1,4 +1,4 @@
-"""What a plugin says it brings: collected here, and nothing is changed by it."""
+"""The registrar: collects what a plugin adds, without changing the app."""
 
 from __future__ import annotations
 
@@ -50,25 +50,27 @@ __all__ = ["Chore", "Plugin", "Registrar"]
 P = ParamSpec("P")
 R = TypeVar("R")
 Chore = Callable[[Services], Awaitable[str | None]]
-"""One round of upkeep; the answer says what it did."""
+"""A function that runs on a schedule without a job. Its answer says what it did."""
 C = TypeVar("C", bound=Chore)
 
 
 class Plugin(Protocol):
-    """An object with a name that says what it brings. Its docstring is shown to operators."""
+    """An object with a name and a `register` method. Operators see its docstring."""
 
     @property
     def name(self) -> str:
-        """Stands before a dot in the names of everything it brings."""
+        """The prefix, before a dot, of the names of everything it adds."""
         ...
 
     def register(self, registrar: Registrar, /) -> None:
-        """Say what it brings, and start nothing: all of it is accepted, or none."""
+        """Register everything the plugin adds, and start nothing. All of it is accepted, or
+        none.
+        """
         ...
 
 
 class Registrar:
-    """Given to a plugin once, while it is being installed."""
+    """Collects the tasks, schedules and middleware of a plugin while it is installed."""
 
     def __init__(self, scope: PluginScope, enqueuer: Enqueuer, documentation: str) -> None:
         self._scope = scope
@@ -84,7 +86,7 @@ class Registrar:
     # --- what a plugin calls ---
 
     def describe(self, text: str) -> None:
-        """What operators should know of the plugin, instead of its docstring."""
+        """Set the text that operators see, instead of the plugin's docstring."""
         self._check_open()
         self._documentation = text.strip()
 
@@ -107,26 +109,27 @@ class Registrar:
     @overload
     def task(self, **options: Unpack[PluginTaskKeywords]) -> TaskDecorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
-        """Bring a task: as ``@app.task``, with the function's own name behind the plugin's.
+        """Add a task, like ``@app.task``. Its name gets the plugin's name as a prefix.
 
-        ``name``: what stands behind the plugin's name; the function's own if none is given.
-        ``queue``: where its jobs wait; the first one granted if none is given.
-        ``concurrency``: how many of its jobs run at once in the whole cluster.
-        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
-        ``timeout``: the longest a run may take: "30s", "5m", seconds, timedelta; None: no limit.
-        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
-        ``priority``: −32768 to 32767; lower runs first.
-        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
-        ``tags``: labels for people, to find jobs by.
-        ``expires``: discard a job whose handler was not entered within this time.
-        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
-        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
-        ``retry_on``: the only exceptions that are worth another attempt.
-        ``give_up_on``: exceptions that are not worth one.
-        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
-        ``breaker``: on unless False is given: starts none of its jobs while they keep failing.
-        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
-        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
+        - ``name``: the name after the prefix. Default: the function's name.
+        - ``queue``: the queue of its jobs. Default: the first one granted.
+        - ``concurrency``: jobs of this task that run at once in the whole cluster.
+        - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
+        - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
+        - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
+        - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
+        - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on
+          threads.
+        - ``tags``: labels to find jobs by.
+        - ``expires``: discard a job that has not started within this time.
+        - ``on_crash``: "retry" treats SystemExit and KeyboardInterrupt like other errors.
+        - ``on_lost``: "fail" ends a job whose worker was killed. By default it runs again.
+        - ``retry_on``: retry only after these exceptions.
+        - ``give_up_on``: do not retry after these exceptions.
+        - ``limits``: rate and concurrency limits of the plugin: ``[Limit("api", …)]``.
+        - ``breaker``: start no jobs of this task while they keep failing. Default: True.
+        - ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        - ``on_failure``: a task, or its name, to enqueue when a job has failed for good.
         """
         self._check_open()
         if function:
@@ -135,8 +138,9 @@ class Registrar:
         return TaskDecorator(self._add_task, options)
 
     def schedule(self, rule: Rule, **options: Unpack[ScheduleKeywords]) -> ScheduleDecorator:
-        """Run one of the plugin's tasks by a rule: as ``@app.schedule``, with names behind the
-        plugin's.
+        """Run one of the plugin's tasks on a schedule, like ``@app.schedule``.
+
+        The schedule's name gets the plugin's name as a prefix.
         """
         self._check_open()
         name = options.get("name")
@@ -145,15 +149,16 @@ class Registrar:
         return ScheduleDecorator(self._declarations, rule, **options)
 
     def middleware(self, layer: Middleware) -> Middleware:
-        """Run ``async def layer(ctx, call_next)`` around jobs: its own, or all, as granted."""
+        """Run ``async def layer(ctx, call_next)`` around the plugin's jobs, or all, as granted."""
         self._check_open()
         check_middleware(layer)
         self._layers.append(self._scope.layer(layer))
         return layer
 
     def service(self, name: str) -> None:
-        """Say that handlers ask for this service of the host's, so that it is granted or refused
-        now and not when the first job runs.
+        """Declare a service of the host that handlers will ask for.
+
+        It is then granted or refused at installation, and not when the first job runs.
         """
         self._check_open()
         check_name(name, "a service's name")
@@ -161,8 +166,9 @@ class Registrar:
             self._services.append(name)
 
     def chore(self, rule: Rule, *, name: str | None = None) -> Callable[[C], C]:
-        """Run a function of the granted services by a rule, in the worker that leads. It makes no
-        jobs and is not retried: for upkeep that nobody wants to find in a queue.
+        """Run an async function of the granted services on a schedule, in one worker.
+
+        It has no job and is not retried. Use it for maintenance.
         """
         self._check_open()
         check_rule(rule)
@@ -181,7 +187,7 @@ class Registrar:
     # --- what came of it ---
 
     def close(self) -> PluginContents:
-        """Everything that was said; nothing can be said any more."""
+        """Return everything that was registered, and refuse more."""
         self._open = False
         return PluginContents(
             tasks=tuple(self._tasks.values()),
@@ -226,7 +232,9 @@ class Registrar:
         return name if name.startswith(own) else self._qualified(name, "on_failure")
 
     def _own_limit(self, limit: Limit) -> Limit:
-        """A budget of the plugin's: it neither spends nor redefines one of the host's."""
+        """Put the plugin's name before a limit's, so that it cannot use or redefine one of the
+        host's.
+        """
         return msgspec.structs.replace(limit, name=self._qualified(limit.name, "a limit's name"))
 
 
@@ -238,7 +246,7 @@ def _check_chore(chore: Chore) -> None:
 
 
 class PluginContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plugin brings, before anybody has looked whether it may."""
+    """Everything that a plugin adds, before its grants are checked."""
 
     tasks: tuple[PluginTask, ...]
     declared: ScheduleRegistry

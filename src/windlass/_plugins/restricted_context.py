@@ -1,4 +1,4 @@
-"""What a plugin's code sees while it runs: its own run, its own tasks, the services it may use."""
+"""What a plugin's code can reach while it runs: its own run, its tasks, and granted services."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ __all__ = ["PluginScope"]
 
 
 class PluginScope:
-    """One plugin's way to its host: everything its code is called with goes through here."""
+    """One plugin's access to its host. All its code is called through here."""
 
     def __init__(self, plugin: str, grants: Grants) -> None:
         self.plugin = plugin
         self.grants = grants
         self.tasks: set[str] = set()
-        """By their qualified names."""
+        """The plugin's tasks, by their full names."""
 
     def owns(self, task: str) -> bool:
-        """Whether a task is the plugin's own; the host may have one that only sounds like it."""
+        """Tell whether a task is the plugin's own. The host may have one whose name begins like
+        it.
+        """
         return task in self.tasks
 
     def services(self, services: Services) -> Services:
-        """As far as they are granted."""
+        """Return the granted services."""
         return services.only(self.grants.services, self.plugin)
 
     def context(self, context: Context) -> Context:
-        """The same run with the plugin's rights, not those of the host."""
+        """Return the same run with the plugin's rights."""
         return with_host(context, functools.partial(_RestrictedHost, self), _read_only)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
-        """``function`` as a worker is to call it. Called outside a run, it is as it was."""
+        """Return ``function`` as a worker calls it. Outside a run it behaves as before."""
 
         def seen_by(context: Context, args: tuple[Any, ...]) -> tuple[Context, tuple[Any, ...]]:
             seen = self.context(context)
@@ -71,13 +73,15 @@ class PluginScope:
             seen, args = seen_by(context, args)
             with as_current(seen):
                 value = function(*args, **kwargs)
-            # A coroutine function behind a plain one: what it awaits is the plugin's code, too.
+            # A coroutine function behind a plain one: the code it awaits is the plugin's, too.
             return _awaited(value, seen) if inspect.isawaitable(value) else value
 
         return on_loop if inspect.iscoroutinefunction(function) else on_thread
 
     def layer(self, layer: Middleware) -> Middleware:
-        """Middleware that sees a run with the plugin's rights; what it surrounds keeps its own."""
+        """Return middleware that sees a run with the plugin's rights. The code inside keeps its
+        own.
+        """
 
         @functools.wraps(layer)
         async def around(context: Context, call_next: CallNext) -> Any:
@@ -105,8 +109,8 @@ def _read_only(token: CancelToken) -> CancelToken:
 
 
 class _ReadOnlyToken(CancelToken, kw_only=True):
-    """Whether a run should end, to be read and not to be said: the token itself leads to all of
-    the run, which may be another's.
+    """A cancel token that a plugin can read but not set. The token itself leads to the whole run,
+    which may be of another plugin.
     """
 
     _token: CancelToken
@@ -126,7 +130,7 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
 
 
 class _RestrictedHost(ContextHost):
-    """A host as a plugin may use it."""
+    """A host, limited to what a plugin may use."""
 
     def __init__(self, scope: PluginScope, host: ContextHost) -> None:
         self._scope = scope

@@ -37,7 +37,7 @@ _JITTERS = {"none": "", "spread": ", ± 25 % at random", "full": ", at random fr
 
 
 def parse_duration(value: object, what: str) -> timedelta:
-    """A timedelta, a number of seconds, or text with a unit: 250ms, 30s, 5m, 2h, 7d, 2w."""
+    """Read a timedelta, a number of seconds, or text with a unit: 250ms, 30s, 5m, 2h, 7d, 2w."""
     if isinstance(value, str):
         seconds = parse_seconds(value)
         if seconds is None:
@@ -57,7 +57,7 @@ def parse_duration(value: object, what: str) -> timedelta:
 
 
 def format_duration(span: timedelta) -> str:
-    """In one unit, exactly: ``parse_duration`` reads the same again."""
+    """Write a duration in one unit, exactly: ``parse_duration`` reads the same again."""
     us = span_us(span)
     for unit, size in _UNITS:
         if us % size == 0 and (us or unit == "s"):
@@ -70,7 +70,7 @@ def format_duration(span: timedelta) -> str:
 
 
 def parse_backoff(text: str, what: str) -> Backoff:
-    """``5s``, or a curve, a colon and what it needs; ConfigError says how it is written."""
+    """Read ``5s``, or a curve, a colon and its parameters; ConfigError shows the format."""
     name, colon, rest = text.strip().partition(":")
     if not colon:
         name, rest = "fixed", name
@@ -87,7 +87,7 @@ def parse_backoff(text: str, what: str) -> Backoff:
 
 
 def _parts(text: str) -> tuple[list[str], dict[str, str]]:
-    """``5s,factor=5`` → what stands alone, and what has a name."""
+    """Split ``5s,factor=5`` into values without a name and values with one."""
     plain: list[str] = []
     named: dict[str, str] = {}
     for part in text.split(","):
@@ -170,7 +170,7 @@ _CURVES: dict[str, Callable[[list[str], Mapping[str, str]], Backoff]] = {
 
 
 def format_backoff(backoff: Backoff) -> str:
-    """As `parse_backoff` takes it."""
+    """Write a backoff as `parse_backoff` reads it."""
     first, cap = format_duration(backoff.first), format_duration(backoff.cap)
     usual = Jitter.NONE
     match backoff.curve:
@@ -195,7 +195,7 @@ def format_backoff(backoff: Backoff) -> str:
 
 
 def describe_backoff(backoff: Backoff) -> str:
-    """For a table."""
+    """Describe a backoff for a table."""
     first, cap = format_duration(backoff.first), format_duration(backoff.cap)
     match backoff.curve:
         case Curve.NONE:
@@ -222,7 +222,7 @@ def _short(number: float) -> str:
 
 
 def parse_rate(text: str, what: str) -> Rate:
-    """``10/1s`` or, with a burst, ``10/1s:5``; ConfigError says how it is written."""
+    """Read ``10/1s`` or, with a burst, ``10/1s:5``; ConfigError shows the format."""
     match = _RATE.fullmatch(text.strip())
     try:
         if match is None:
@@ -239,6 +239,6 @@ def parse_rate(text: str, what: str) -> Rate:
 
 
 def format_rate(rate: Rate) -> str:
-    """As `parse_rate` takes it."""
+    """Write a rate as `parse_rate` reads it."""
     text = f"{_short(rate.n)}/{format_duration(rate.per)}"
     return text if rate == Rate(rate.n, rate.per) else f"{text}:{int(rate.burst)}"

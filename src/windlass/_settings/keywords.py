@@ -1,5 +1,6 @@
-"""The settings that `Windlass` and its workers take as keyword arguments, for type checkers and
-editors: the names and the meaning are those of `windlass._settings.settings`.
+"""The settings that `Windlass` and its workers take as keyword arguments.
+
+For type checkers and editors. Names and meanings are those of `windlass._settings.settings`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Duration = timedelta | float | str
 
 
 class SettingsKeywords(TypedDict, total=False):
-    """What ``Windlass(url, ...)`` can be told: see `windlass._settings.settings.Settings`."""
+    """The settings of ``Windlass(url, ...)``: see `windlass._settings.settings.Settings`."""
 
     default_queue: str
     max_attempts: int
@@ -59,7 +60,7 @@ class SettingsKeywords(TypedDict, total=False):
 
 
 class WorkerKeywords(TypedDict, total=False):
-    """What ``app.worker(...)`` can be told beside its queues: the fields of `WorkerSettings`."""
+    """The settings of ``app.worker(...)`` besides its queues: the fields of `WorkerSettings`."""
 
     weights: Mapping[str, int] | None
     order: QueueOrder

@@ -81,7 +81,7 @@ def _check_durability(scheme: str, durability: Durability | None) -> None:
     known = _DURABILITY[scheme]
     if durability is None or durability in known:
         return
-    choice = " or ".join(map(repr, known)) or "no setting: memory:// is not durable"
+    choice = " or ".join(map(repr, known)) or "not possible: leave it out"
     raise ConfigError(f"durability for {scheme}:// is {choice}, got {durability!r}")
 
 

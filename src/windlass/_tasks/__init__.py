@@ -1,4 +1,4 @@
-"""What a developer writes about jobs: tasks, their options, keys, limits, context and control flow.
+"""Tasks as developers write them: options, unique keys, limits, context and hooks.
 
 Nothing here stores, claims or runs a job.
 """

@@ -1,4 +1,4 @@
-"""Where a child process finds the app: a module it can import and a variable in it."""
+"""The import path of the app, for child processes."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ __all__ = ["AppLocation", "AppLocator", "child_tasks"]
 
 
 class AppLocation(msgspec.Struct, frozen=True):
-    """What a child needs to have the same tasks."""
+    """Import paths that a child process needs to have the same tasks."""
 
     target: str
     """``module:variable``, as for ``windlass worker``."""
     modules: tuple[str, ...]
-    """Imported besides: they define tasks that run in children."""
+    """Modules to import as well: they define tasks that run in children."""
     path: tuple[str, ...]
-    """Where this process imports from."""
+    """The ``sys.path`` of this process."""
 
 
 def child_tasks(tasks: TaskRegistry) -> list[str]:
-    """The names of the tasks that run in children."""
+    """List the names of the tasks that run in children."""
     return [task.name for task in tasks if task.in_process]
 
 
 class AppLocator:
-    """Knows where other processes find one app."""
+    """Finds the import path of one app."""
 
     def __init__(self, app: object, tasks: TaskRegistry) -> None:
-        """``app``: the object to look for in imported modules."""
+        """Keep the app. ``app``: the object to look for in imported modules."""
         self._app = app
         self._tasks = tasks
         self.target: str | None = None
         """``module:variable``, if this process has loaded the app by that name."""
 
     def loaded_from(self, target: str) -> None:
-        """Note the name that this process has loaded the app by."""
+        """Note the name that this process loaded the app by."""
         self.target = target
 
     def locate(self) -> AppLocation:
-        """Say where a child process finds the app; ConfigError when it cannot."""
+        """Return the import path of the app for a child process; ConfigError if there is none."""
         homes = {task.function.__module__ for task in self._tasks if task.in_process}
         modules = sorted({importable_module(f"{home}.x").rpartition(".")[0] for home in homes})
         found = self.target or _search(self._app, sorted(homes))
@@ -56,14 +56,14 @@ class AppLocator:
 
 
 def _search(app: object, homes: list[str]) -> str | None:
-    """Look where its tasks are defined, then wherever else something is imported."""
+    """Search the modules that define its tasks, then all imported modules."""
     for name in [*homes, *list(sys.modules)]:
         module = sys.modules.get(name)
         if not isinstance(module, ModuleType):
             continue
         proper = importable_module(f"{name}.x").rpartition(".")[0]
         if proper == "__main__":
-            continue  # typed into an interpreter: nobody else can import it
+            continue  # typed into an interpreter: no other process can import it
         for variable, value in list(vars(module).items()):
             if value is app:
                 return f"{proper}:{variable}"

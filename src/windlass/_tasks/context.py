@@ -1,4 +1,4 @@
-"""What a handler knows about the run it is part of."""
+"""The context of a run: the facts and the calls that a handler has."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _MOST_DATA = 4096
 
 
 class CancelToken(msgspec.Struct, eq=False):
-    """Says whether somebody wants this run to end. Safe to read from any thread."""
+    """Tells whether the run should end. Safe to read from any thread."""
 
     _event: threading.Event | None = None
     wish: timedelta | None = None
-    """When the run has ended well, its job is to run again after this."""
+    """Run the job again after this time, once the run has succeeded."""
 
     def put_off(self, after: timedelta) -> None:
         """Let the job run again after the end of this run."""
@@ -70,12 +70,12 @@ class CancelToken(msgspec.Struct, eq=False):
         return self._waitable().wait(timeout)
 
     def __bool__(self) -> bool:
-        """Whether the run should end."""
+        """Tell whether the run should end."""
         return self._event is not None and self._event.is_set()
 
     def _waitable(self) -> threading.Event:
         # Made on demand: an Event costs more than all other bookkeeping of a no-op job. Under a
-        # lock: the loop asks for the end while the handler's thread may begin to wait for it.
+        # lock: the loop may set it while the handler's thread begins to wait.
         if self._event is None:
             with _MAKING:
                 if self._event is None:
@@ -84,24 +84,24 @@ class CancelToken(msgspec.Struct, eq=False):
 
 
 class ContextHost(Protocol):
-    """What a context needs from the worker it lives in."""
+    """The calls that a context makes to its worker."""
 
     @property
     def state(self) -> Any:
-        """The application's own object."""
+        """The application's object."""
         ...
 
     @property
     def services(self) -> Services:
-        """What the application lends to handlers."""
+        """The services that the application lends to handlers."""
         ...
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
-        """Store how far a run is, soon."""
+        """Store a run's progress soon."""
         ...
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[T]) -> Job[T]:
-        """Enqueue follow-up work of a job."""
+        """Enqueue jobs from inside a job."""
         ...
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
@@ -109,29 +109,30 @@ class ContextHost(Protocol):
         ...
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
-        """The same on a connection that blocks; from any thread."""
+        """Write a job's success through a connection that blocks. Safe from any thread."""
         ...
 
 
 class Context(msgspec.Struct, frozen=True, eq=False):
-    """The run a handler is part of: its first parameter if it is annotated so, or `current()`.
+    """The current run: its job, its attempt, and calls to the worker.
 
-    The worker builds one for each run.
+    A handler gets it as its first parameter if that is annotated ``Context``, and everywhere else
+    from `current()`. The worker makes one for each run.
     """
 
     claimed: ClaimedJob
     _host: ContextHost
     cancelled: CancelToken
-    """True once somebody wants this run to end; threads should look now and then."""
+    """True once the run should end. Handlers on threads should check it now and then."""
 
     @property
     def state(self) -> Any:
-        """``app.state``: whatever your application put there."""
+        """``app.state``: an object of your application."""
         return self._host.state
 
     @property
     def services(self) -> Services:
-        """What your application lends by name: ``ctx.services.need("mailer", Mailer)``."""
+        """Services of your application, by name: ``ctx.services.need("mailer", Mailer)``."""
         return self._host.services
 
     @property
@@ -151,24 +152,24 @@ class Context(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self.claimed.attempt
 
     @property
     def max_attempts(self) -> int:
-        """The attempt after which a failure is final."""
+        """The number of attempts after which a failure is final."""
         return self.claimed.max_attempts
 
     @property
     def slot(self) -> datetime | None:
-        """The instant its schedule made it for, however late it runs; None: no schedule did, or
-        somebody triggered it by hand.
+        """The instant that its schedule fired for, however late the job runs. None: no schedule
+        enqueued the job, or an operator triggered it.
         """
         return slot_of(self.claimed.claim.job)
 
     @property
     def previous_error(self) -> str | None:
-        """What went wrong last time, as ``Kind: message``; None on a first run."""
+        """The error of the last run, as ``Kind: message``. None on a first run."""
         error = self.claimed.error
         return None if error is None else f"{error.kind}: {error.message}"
 
@@ -179,12 +180,12 @@ class Context(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def principal(self) -> str | None:
-        """Who asked for it."""
+        """The principal given at enqueue: the user or service that the job runs for."""
         return self.claimed.principal
 
     @property
     def correlation_id(self) -> str | None:
-        """The request it belongs to."""
+        """The correlation id given at enqueue, such as a request id."""
         return self.claimed.correlation_id
 
     @property
@@ -195,9 +196,10 @@ class Context(msgspec.Struct, frozen=True, eq=False):
     def progress(
         self, fraction: float, note: str = "", *, data: Mapping[str, Any] | None = None
     ) -> None:
-        """Say how far this run is, from 0 to 1. Stored soon, at most a few times a second;
-        what a run says last is stored with its outcome. ``data``: for programs that look at the
-        job, as JSON, up to 4 KiB.
+        """Report how far this run is, from 0 to 1.
+
+        It is stored soon, at most a few times a second. The last report is stored with the outcome.
+        ``data``: up to 4 KiB of JSON for programs that read the job.
         """
         if not 0.0 <= fraction <= 1.0:
             message = f"progress must be between 0 and 1, got {fraction!r}"
@@ -209,25 +211,28 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         self._host.note(self.claimed, Progress(fraction, note[:1000], kept))
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
-        """Log a line that carries this job's id, task and attempt, and is kept with the run:
-        also where the program's own logging does not show it.
+        """Log a line with this job's id, task and attempt, and store it with the run.
+
+        It is stored even if your logging configuration does not show the line.
         """
         if log.isEnabledFor(level):
             log.log(level, message, *args, extra=job_fields(self.claimed), stacklevel=2)
         else:
-            log.makeRecord(log.name, level, "", 0, message, args, None)  # for whoever keeps lines
+            log.makeRecord(log.name, level, "", 0, message, args, None)  # for the stored log
 
     def snooze(self, after: timedelta | float) -> None:
-        """Run this job again later, at no cost, once the handler has returned: ``raise Snooze`` in
-        a block such as ``session.begin()`` would roll back what was written there.
+        """Run this job again later, once the handler has returned, without using an attempt.
 
-        What the handler returns is not stored. If it raises, the error counts.
+        Use it inside a block such as ``session.begin()``, where ``raise Snooze`` would roll back
+        your writes. The handler's return value is not stored. If the handler raises, its error
+        counts.
         """
         self.cancelled.put_off(Snooze(after).after)
 
     async def enqueue(self, call: Call[T]) -> Job[T]:
-        """Enqueue follow-up work that remembers this job as its parent and keeps its
-        correlation id and tenant, unless the call says otherwise.
+        """Enqueue a call as a child of this job.
+
+        The new job gets this job's correlation id and tenant, unless the call sets others.
         """
         return await self._host.enqueue_from(self.claimed, call)
 
@@ -238,9 +243,9 @@ class Context(msgspec.Struct, frozen=True, eq=False):
     async def finish(self, result: Any = None, *, connection: UserConnection) -> Any:
         """Write this job's success, with ``result``, into the transaction open on ``connection``.
 
-        Your writes there and the success are committed together or not at all. Commit before the
-        handler ends; what it returns is not stored any more. Raises ClaimLost, and no commit is
-        possible, if the job is not this run's any more. The answer is ``result``.
+        Your writes and the success are committed together or not at all. Commit before the handler
+        ends; its return value is not stored any more. Returns ``result``. Raises ClaimLost if
+        another run owns the job by now; the transaction then cannot commit.
         """
         await self._host.finish(self.claimed, result, connection)
         return result
@@ -250,26 +255,28 @@ class Context(msgspec.Struct, frozen=True, eq=False):
     @overload
     def finish_sync(self, result: T, *, connection: UserConnection) -> T: ...
     def finish_sync(self, result: Any = None, *, connection: UserConnection) -> Any:
-        """The same for plain functions, and connections that block."""
+        """Write this job's success like `finish`, from plain functions with a blocking
+        connection.
+        """
         self._host.finish_sync(self.claimed, result, connection)
         return result
 
 
 CallNext = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Context, CallNext], Awaitable[Any]]
-"""Middleware."""
+"""``async def layer(ctx, call_next)``: code around every job."""
 
 _CURRENT: ContextVar[Context] = RUN
 
 
 def set_current(context: Context) -> None:
-    """Make ``context`` the current one, for this asyncio task and what it starts."""
+    """Make ``context`` the current one for this asyncio task and the tasks it starts."""
     _CURRENT.set(context)
 
 
 @contextmanager
 def as_current(context: Context) -> Iterator[None]:
-    """``context`` is the current one inside the block, and what was current is so again after."""
+    """Make ``context`` the current one inside the block."""
     before = _CURRENT.set(context)
     try:
         yield
@@ -278,7 +285,7 @@ def as_current(context: Context) -> Iterator[None]:
 
 
 def current_or_none() -> Context | None:
-    """The current context, if there is one."""
+    """Return the current context, or None."""
     return _CURRENT.get(None)
 
 
@@ -287,28 +294,31 @@ def with_host(
     host: Callable[[ContextHost], ContextHost],
     token: Callable[[CancelToken], CancelToken],
 ) -> Context:
-    """The same run, seen by somebody who has less to ask of its host, and less to say."""
+    """Return the same run with another host: a plugin's code may ask less of it."""
     seen = host(context._host), token(context.cancelled)  # noqa: SLF001 -- one of our own
     return Context(context.claimed, *seen)
 
 
 def running_job() -> ClaimedJob | None:
-    """The job this code is part of, if it is part of one."""
+    """Return the job that this code is part of, or None."""
     context = _CURRENT.get(None)
     return None if context is None else context.claimed
 
 
 def report_wait(job: JobId) -> None:
-    """Let the worker know that the handler this code is part of waits for the result of a job."""
+    """Tell the worker that the current handler waits for the result of a job."""
     context = _CURRENT.get(None)
     if context is not None:
-        notice = getattr(context._host, "waits_for", None)  # noqa: SLF001 -- a worker's own has it
+        notice = getattr(context._host, "waits_for", None)  # noqa: SLF001 -- only a worker's own host has it
         if notice is not None:
             notice(context.claimed, job)
 
 
 def current() -> Context:
-    """The context of the run this code is part of, also in threads started for it."""
+    """Return the context of the run that this code is part of, also in threads started for it.
+
+    Raises WindlassError outside a run.
+    """
     try:
         return _CURRENT.get()
     except LookupError:
@@ -320,8 +330,8 @@ def current() -> Context:
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
-    """Whether the first parameter is annotated as a Context, also as a string; DefinitionError
-    where another one is, which nobody could fill.
+    """Tell whether the first parameter is annotated as a Context, also as a string. DefinitionError
+    if another parameter is: no value could be passed for it.
     """
     parameters = list(inspect.signature(function).parameters.values())
     by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -37,14 +37,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 AsyncTask = Task[P, R, P, Coroutine[Any, Any, R]]
-"""Of an ``async def``."""
+"""A task of an ``async def``."""
 AsyncContextTask = Task[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]
-"""Of one that takes its `Context` first; the same below."""
+"""A task of an ``async def`` that takes its `Context` first; the same below."""
 AwaitableTask = Task[P, R, P, Awaitable[R]]
-"""Of a function that gives back something else to await, such as a decorated one."""
+"""A task of a function that returns another awaitable, such as a decorated one."""
 AwaitableContextTask = Task[P, R, Concatenate[Context, P], Awaitable[R]]
 SyncTask = Task[P, R, P, R]
-"""Of a plain function."""
+"""A task of a plain function."""
 SyncContextTask = Task[P, R, Concatenate[Context, P], R]
 
 
@@ -77,7 +77,7 @@ class PluginTaskKeywords(TaskKeywords, total=False):
 
 
 class TaskDecorator:
-    """``@app.task(...)`` and a plugin's ``@registrar.task(...)``, once they have their options."""
+    """``@app.task(...)`` and a plugin's ``@registrar.task(...)`` with their options."""
 
     def __init__(
         self,
@@ -111,15 +111,15 @@ class TaskDecorator:
 
 
 class TaskRegistration:
-    """Makes tasks of functions, and registers them."""
+    """Makes tasks from functions, and registers them."""
 
     def __init__(self, tasks: TaskRegistry, enqueuer: Enqueuer) -> None:
-        """``enqueuer``: stores the calls of the tasks that are made here."""
+        """Keep the registry. ``enqueuer`` stores the calls of the tasks that are made here."""
         self._tasks = tasks
         self._enqueuer = enqueuer
 
     def register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
-        """Make a task of ``function`` with these options, and register it."""
+        """Make a task from ``function`` with these options, and register it."""
         function = plain_function(function)
         options = task_options(given, name=source_of(function))
         task: Task[..., Any] = Task(function, options, self._enqueuer)
@@ -128,7 +128,7 @@ class TaskRegistration:
 
 
 def plain_function(given: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function to make a task of; refuse a task, and what is no function."""
+    """Return the function to make a task from; refuse a task, and objects that are no function."""
     if isinstance(given, Task):
         message = f"{given!r} is already a task"
         raise ConfigError(message)

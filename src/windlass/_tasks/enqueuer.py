@@ -1,4 +1,4 @@
-"""The producer of an app, as its tasks see it."""
+"""The producer of an app, as its tasks use it."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Enqueuer(JobClient, Protocol):
 
     @property
     def hooks(self) -> Hooks:
-        """The app's hooks: one of them may say which tenant is current."""
+        """The app's hooks, one of which returns the current tenant."""
         ...

@@ -1,4 +1,4 @@
-"""The handle a producer gets back."""
+"""`Job`, the handle of an enqueued job."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobClient(Protocol):
-    """What a handle asks about its job."""
+    """The calls that a handle makes about its job."""
 
     async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
+        """Read the stored job; JobNotFound."""
         ...
 
     async def result(self, job: JobId, timeout: timedelta | float | None) -> bytes | None:
-        """The encoded result, once it is there."""
+        """Wait for the encoded result."""
         ...
 
     async def cancel(self, job: JobId) -> CancelAnswer:
-        """Ask for its end."""
+        """Cancel the job, or ask its run to end."""
         ...
 
     @property
     def tasks(self) -> TaskRegistry:
-        """Every task it knows."""
+        """Every task of this app."""
         ...
 
 
 class Job(Generic[R_co]):
-    """One durable request to run a task. Blocking twins of its methods: ``app.blocking``."""
+    """The handle of a job: read it, wait for its result, cancel it.
+
+    ``app.blocking`` has the same methods for code without an event loop.
+    """
 
     __slots__ = ("_client", "_task", "created", "id", "replaced")
 
@@ -55,15 +58,17 @@ class Job(Generic[R_co]):
         task: Task[..., Any] | None,
         replaced: bool = False,
     ) -> None:
-        """Made by enqueueing, or by ``app.job(id)``."""
+        """Make a handle. Users get one by enqueueing, or from ``app.job(id)``."""
         self._client = client
         self._task = task
         self.id: JobId = job_id
         """The job's id."""
         self.created: bool = created
-        """False when an active job with the same unique key was found and reused."""
+        """False if the call found an earlier job with the same unique key and returned it."""
         self.replaced: bool = replaced
-        """That job was waiting and has taken over what this call asked for: ``on_conflict``."""
+        """True if that earlier job was waiting and took the new values of this call:
+        ``on_conflict``.
+        """
 
     def __repr__(self) -> str:
         name = self._task.name if self._task else "?"
@@ -77,14 +82,16 @@ class Job(Generic[R_co]):
         return hash(self.id)
 
     async def refresh(self) -> JobRecord:
-        """The job as it is stored now; JobNotFound if it is not (any more)."""
+        """Read the stored job. JobNotFound if it never existed, or has been deleted."""
         return await self._client.refresh(self.id)
 
     async def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait for the job to end and return what the function returned.
+        """Wait for the job to end, and return the function's result.
 
-        Raises JobFailed, JobCancelled, JobExpired, JobDiscarded, JobNotFound, or ResultTimeout
-        when ``timeout`` passes first (the job goes on).
+        ``timeout``: seconds or a timedelta; ResultTimeout after that, and the job is not stopped.
+
+        Raises JobFailed, JobCancelled, JobExpired or JobDiscarded if the job did not succeed, and
+        JobNotFound if it is not stored.
         """
         encoded = await self._client.result(self.id, timeout)
         if self._task is None and encoded is not None:
@@ -92,18 +99,21 @@ class Job(Generic[R_co]):
         return self.decode(encoded)
 
     async def _find_task(self) -> None:
-        """Learn from the store which task's job this is: its annotation says what a result is."""
-        with suppress(JobNotFound):  # removed in this moment: the result is plain JSON then
+        """Find the job's task in the store: its return annotation decodes the result."""
+        with suppress(JobNotFound):  # deleted just now: the result is plain JSON then
             self._task = self._client.tasks.find((await self._client.refresh(self.id)).task)
 
     def decode(self, encoded: bytes | None) -> R_co:
-        """A stored result as the function's own return type; plain JSON values where the task is
-        not known here.
+        """Decode a stored result by the return annotation. Plain JSON values if the task is not
+        known here.
         """
         decode = decode_any if self._task is None else self._task.codec.decode_result
         value: R_co = decode(encoded)
         return value
 
     async def cancel(self) -> CancelAnswer:
-        """Ask for the job's end: cancelled, requested (it is running), too_late or unknown."""
+        """Cancel a waiting job. A running one is asked to stop.
+
+        Returns "cancelled", "requested" (it is running), "too_late" or "unknown".
+        """
         return await self._client.cancel(self.id)

@@ -35,17 +35,17 @@ class Hooks:
     """The code and the objects that an application adds to its jobs."""
 
     def __init__(self, app: object) -> None:
-        """``app``: what lifespans are called with."""
+        """Start without hooks. ``app``: the argument of lifespans."""
         self._app = app
         self.bus: Bus = Bus()
         self.services: AttachedServices = AttachedServices()
-        """What the application lends to handlers."""
+        """The services that the application lends to handlers."""
         self.layers: list[Middleware] = []
         """The middleware, outermost first."""
         self.tenant_of: Callable[[], str | None] | None = None
-        """Says whose calls are made here and now."""
+        """Returns the tenant of a call that is made now."""
         self.state: Any = None
-        """The application's own object."""
+        """The application's object."""
         self._lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
 
     def set_state(self, state: Any) -> None:
@@ -53,7 +53,7 @@ class Hooks:
         self.state = state
 
     def middleware(self, layer: Middleware) -> Middleware:
-        """Run ``layer`` around every job, inside those that are there."""
+        """Run ``layer`` around every job, inside the layers added before."""
         check_middleware(layer)
         self.layers.append(layer)
         return layer
@@ -82,7 +82,7 @@ class Hooks:
         return around
 
     def current_tenant(self, function: H) -> H:
-        """Ask ``function`` for the tenant of every call, when it is made."""
+        """Call ``function`` for the tenant of every call."""
         if self.tenant_of is not None:
             message = (
                 f"{_name(self.tenant_of)} already returns the current tenant, and an app has one "

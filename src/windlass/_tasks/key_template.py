@@ -1,4 +1,4 @@
-"""Texts that name arguments, such as ``"{tenant_id}"``: checked once, filled for every call."""
+"""Templates that name arguments, such as ``"{tenant_id}"``: checked once, filled for every call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["KeyTemplate", "TemplatePart", "check_argument", "parse_template", "v
 _DIGITS = 20
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 TemplatePart = tuple[str, tuple[str, ...]]
-"""Text of a template, and the path to the value behind it; none: the template ends."""
+"""Literal text, and the path to the value after it. None: the template ends here."""
 
 
 class KeyTemplate:
@@ -35,8 +35,8 @@ class KeyTemplate:
         task: str,
         attributes: Collection[str] = (),
     ) -> None:
-        """Refuses one that names neither an argument of ``task`` nor one of the ``attributes`` that
-        its jobs have. An argument of the same name wins.
+        """Parse the template. Refuses names that are neither arguments of ``task`` nor
+        ``attributes`` of its jobs. An argument takes precedence over an attribute of the same name.
         """
         self._what = what
         self._parts = parse_template(template, what, "tenant_id")
@@ -48,7 +48,7 @@ class KeyTemplate:
         self._several = "".join(text for text, _ in self._parts) if len(self._parts) > 1 else ""
 
     def fill(self, arguments: Mapping[str, Any], secrets: Collection[str] = ()) -> str:
-        """The key of a call. Of what is secret it holds a digest, which
+        """Fill in the key of a call. Of a secret it holds a digest, which
         `windlass._core.values.hidden_keys` hides.
         """
         key = "".join(
@@ -66,7 +66,7 @@ class KeyTemplate:
         return value
 
     def _told_apart(self, value: str) -> str:
-        """Two values side by side must not read like two others: "a-b", "c" and "a", "b-c"."""
+        """Escape a value, so that "a-b", "c" and "a", "b-c" give different keys."""
         if not self._several:
             return value
         marks = {"\\", *self._several}
@@ -74,7 +74,7 @@ class KeyTemplate:
 
 
 def parse_template(template: object, what: str, example: str) -> list[TemplatePart]:
-    """A template in parts; refused unless it names arguments, and can be read back."""
+    """Split a template into parts. Refuses one that names no argument or cannot be read back."""
     try:
         parts = list(string.Formatter().parse(template)) if isinstance(template, str) else []
     except ValueError:
@@ -98,7 +98,7 @@ def check_argument(
     task: str,
     attributes: Collection[str] = (),
 ) -> None:
-    """Refuse names that are no arguments of ``task``; ``attributes``: what may be named instead."""
+    """Refuse names that are no arguments of ``task``. ``attributes``: names allowed as well."""
     for name in wanted:
         if name not in arguments:
             has = f"It has {', '.join(arguments)}." if arguments else "It has none."
@@ -112,7 +112,7 @@ def check_argument(
 
 
 def value_at_path(path: tuple[str, ...], arguments: Mapping[str, Any], what: str) -> Any:
-    """What a call has at the end of a path."""
+    """Return the value at the end of a path."""
     value: Any = arguments[path[0]]
     for part in path[1:]:
         if value is None:
@@ -126,7 +126,7 @@ def value_at_path(path: tuple[str, ...], arguments: Mapping[str, Any], what: str
 
 
 def _text(value: object, what: str) -> str:
-    """A value as it is stored: a UUID, a date or an enum member is text in the payload."""
+    """Write a value as it is stored: a UUID, a date or an enum member is text in the payload."""
     try:
         stored = msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Limits as their users write them: what a task's calls draw on, and by which key and cost."""
+"""Limits as users write them: the budget of a task's calls, with its key and cost."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ __all__ = [
 ]
 
 Costs = float | dict[str, float]
-"""What one call costs: of every rate its task draws on, or by the names of the limits."""
+"""The cost of one call: for every rate of its task, or by the names of the limits."""
 
 JOB_ATTRIBUTES = ("tenant", "principal", "queue", "priority", "correlation_id")
-"""What keys may name besides arguments: of the job, as it is enqueued."""
+"""Attributes of the job that keys may name besides arguments."""
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A budget of the whole cluster, shared by every task it is given to.
+    """A rate or concurrency limit of the whole cluster, shared by every task it is given to.
 
-    ``key``: a budget for each value of an argument, such as ``"{tenant_id}"``, or of the job's
-    tenant, principal, queue, priority or correlation_id. ``cost``: tokens of the rate that a job
-    takes: a number, an argument such as ``"{tokens}"``, or a function of arguments.
+    - ``name``: the name it is stored with. Tasks with the same name share the budget.
+    - ``rate``: `Rate`, how many jobs may start in a time.
+    - ``concurrency``: how many jobs may run at once.
+    - ``key``: a separate budget for each value of an argument, such as ``"{tenant_id}"``, or of the
+      job's tenant, principal, queue, priority or correlation_id.
+    - ``cost``: tokens of the rate that a job takes: a number, an argument such as ``"{tokens}"``,
+      or a function of arguments. Default: 1.
     """
 
     name: str
@@ -85,12 +89,12 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def spec(self) -> LimitSpec:
-        """What is stored of it."""
+        """The limit as it is stored."""
         return LimitSpec(name=self.name, rate=self.rate, concurrency=self.concurrency)
 
 
 def limits_of(given: object) -> tuple[Limit, ...]:
-    """The ``limits=`` of a task, checked."""
+    """Check the ``limits=`` of a task."""
     listed = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
     limits: dict[str, Limit] = {}
     for each in listed:
@@ -108,12 +112,12 @@ def limits_of(given: object) -> tuple[Limit, ...]:
 
 
 class LimitBinding:
-    """How the calls of one task draw on one limit."""
+    """One limit of one task: makes the key and the cost of its calls."""
 
     __slots__ = ("_cost", "_key", "limit")
 
     def __init__(self, limit: Limit, arguments: Collection[str], task: str) -> None:
-        """Refuses a key or a cost that ``task`` has no argument for."""
+        """Check that ``task`` has the arguments of the key and the cost."""
         self.limit: Limit = limit
         self._key: KeyTemplate | None = None
         self._cost: Callable[[Mapping[str, Any]], object] = lambda _: 1.0
@@ -138,20 +142,20 @@ class LimitBinding:
 
     @property
     def reads_arguments(self) -> bool:
-        """Whether two calls may take from different budgets, or take more or less."""
+        """Whether calls may use different budgets, or take different amounts."""
         cost = self.limit.cost
         return self._key is not None or isinstance(cost, str) or callable(cost)
 
     @property
     def reads_job(self) -> bool:
-        """Whether its key names something that the job has and no argument is."""
+        """Whether the key names an attribute of the job that is no argument."""
         return self._key is not None and self._key.reads_job
 
     def use(
         self, arguments: Mapping[str, Any], costs: Costs | None, secrets: Collection[str] = ()
     ) -> LimitUse:
-        """What a call with these arguments, some of them ``secrets``, takes of the limit. They
-        hold the `JOB_ATTRIBUTES` as well, where it reads them.
+        """Return the key and the cost of a call with these arguments, some of them ``secrets``.
+        They include the `JOB_ATTRIBUTES` if it reads them.
         """
         name = self.limit.name
         cost: object = costs.get(name) if isinstance(costs, dict) else costs
@@ -191,7 +195,7 @@ def _number(value: object, what: str) -> float:
 
 
 def check_costs(costs: object, draws: Collection[LimitBinding], task: str) -> Costs | None:
-    """The ``cost=`` of a call of ``task``, which draws on ``draws``."""
+    """Check the ``cost=`` of a call of ``task``, whose limits are ``draws``."""
     if costs is None:
         return None
     rates = [draw.limit.name for draw in draws if draw.limit.rate is not None]
@@ -213,16 +217,16 @@ def check_costs(costs: object, draws: Collection[LimitBinding], task: str) -> Co
 # --- where they are kept -------------------------------------------------------------------------
 
 _WRITTEN, _BREAKER = " (code)", " (breaker)"
-"""No limit of a user's has a space in its name."""
+"""Names with a space: no limit of a user has one."""
 
 
 def breaker_name(task: str) -> str:
-    """Under which name a task's breaker is kept."""
+    """Return the name that a task's breaker is stored with."""
     return f"{task}{_BREAKER}"
 
 
 def breaker_of(given: object, task: str) -> Breaker | None:
-    """The ``breaker=`` of a task, checked."""
+    """Check the ``breaker=`` of a task."""
     if given is False:
         return None
     breaker = Breaker() if given is True else given
@@ -236,21 +240,20 @@ def breaker_of(given: object, task: str) -> Breaker | None:
 
 
 def task_of_breaker(breaker: LimitSpec) -> str:
-    """Whose breaker this is."""
+    """Return the task of a breaker's name."""
     return breaker.name.removesuffix(_BREAKER)
 
 
 def is_written(spec: LimitSpec) -> bool:
-    """Whether this is no limit, but the memory of what some code wrote last."""
+    """Tell whether this name is no limit, but the record of the values that code last stored."""
     return spec.name.endswith(_WRITTEN)
 
 
 class LimitDefinitions:
-    """Brings limits and breakers into one opened storage, each of them once.
+    """Stores the limits and breakers of the code in one opened storage, each once.
 
-    What the code says is stored when it says something new, and beside it, that it has said so.
-    Numbers that somebody has changed in the storage meanwhile survive restarts in this way, and
-    a deploy that changes them in the code still takes effect.
+    The code's values are stored only if they differ from the last ones that code stored. So an
+    operator's values survive restarts, and a deploy with other values still takes effect.
     """
 
     def __init__(self, store: LimitStore) -> None:
@@ -258,8 +261,8 @@ class LimitDefinitions:
         self._kept: dict[str, LimitSpec] = {}
 
     async def keep(self, specs: Iterable[LimitSpec]) -> None:
-        """See to it that jobs may use these."""
-        # By value: what is installed anew may bring other numbers.
+        """Store these limits, so that jobs may use them."""
+        # By value: a plugin that is installed again may have other numbers.
         new = {spec.name: spec for spec in specs if self._kept.get(spec.name) != spec}
         if not new:
             return

@@ -1,4 +1,4 @@
-"""``on_failure=``: the job that follows when another one has failed for good."""
+"""``on_failure=``: the job to enqueue when another one has failed for good."""
 
 from __future__ import annotations
 
@@ -32,44 +32,46 @@ __all__ = [
 ]
 
 FAILURE_ARGUMENT = "failure"
-"""The argument that such a task takes. It has one name everywhere: whoever finds a job lost may
-not know the task that is told of it."""
+"""The argument of such a task. It has one name everywhere: a worker that declares a job lost may
+not know the task.
+"""
 
 _TEXTS = ("error_kind", "error_message", "traceback")
 _TRACE, _MESSAGE = 2_000, 1_000
-"""Characters that stay of a text that does not fit."""
+"""Characters to keep of a text that does not fit."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task that is named by ``on_failure=`` is told: which job has failed, and why."""
+    """The argument of a task named by ``on_failure=``: which job has failed, and why."""
 
     job_id: str
     task: str
     queue: str
     arguments: dict[str, Any] | None
-    """As they are stored, by name. None: they are no JSON object, or did not fit."""
+    """The job's arguments, by name. None: they are no JSON object, or did not fit."""
     attempt: int
-    """The last one."""
+    """The number of the last attempt."""
     max_attempts: int
     error_kind: str
     error_message: str
     traceback: str = ""
     started_at: datetime
-    """When that attempt began."""
+    """When the last attempt began."""
     tenant: str | None = None
     principal: str | None = None
     correlation_id: str | None = None
     tags: tuple[str, ...] = ()
     shortened: tuple[str, ...] = ()
-    """Which of these fields hold less than there was, because all of it would not have fitted into
-    a payload; ``app.admin.jobs.get(job_id)`` has the whole but for secrets."""
+    """The fields that were cut because the whole would not fit into a payload.
+    ``app.admin.jobs.get(job_id)`` has the whole, without secrets.
+    """
 
 
 # --- where it is written ----------------------------------------------------------------------
 
 
 def check_failure_task(task: Task[..., Any], of: str) -> None:
-    """Refuse a task that could not be told of the failures of task ``of``."""
+    """Refuse a task that cannot take the `Failure` of task ``of``."""
     taken = task.parameters
     first = taken[0] if taken else None
     stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -110,12 +112,12 @@ def _says_failure(function: Callable[..., Any], parameter: inspect.Parameter) ->
     found: Any = getattr(function, "__globals__", {}).get(path[0])
     for part in path[1:]:
         found = getattr(found, part, None)
-    # A name that is not there yet is looked at again when the first job is decoded.
+    # A type that does not exist yet is checked when the first job is decoded.
     return found is Failure or (found is None and path[-1] == Failure.__name__)
 
 
 def check_on_failure_name(given: object, task: str) -> None:
-    """Refuse an ``on_failure=`` that is no name, or that of the task itself."""
+    """Refuse an ``on_failure=`` that is no name, or the name of the task itself."""
     if not isinstance(given, str):
         message = f"on_failure of task {task!r} is a task or the name of one, got {shown(given)}"
         raise DefinitionError(message)
@@ -128,7 +130,7 @@ def check_on_failure_name(given: object, task: str) -> None:
 
 
 def check_on_failure_tasks(tasks: TaskRegistry) -> None:
-    """What only a whole app can be checked for: tasks that are given by their names."""
+    """Check the ``on_failure`` tasks that are given by name. Only a whole app can be checked."""
     for task in tasks:
         named = task.settings.on_failure
         if isinstance(named, str):
@@ -145,7 +147,7 @@ def check_on_failure_tasks(tasks: TaskRegistry) -> None:
 
 
 def _check_end(tasks: TaskRegistry, first: Task[..., Any]) -> None:
-    """Tasks that tell each other of their failures would never end."""
+    """Refuse a circle of ``on_failure`` tasks, which would never end."""
     way, task = [first.name], first
     while (named := task.settings.on_failure) is not None:
         task = tasks[named] if isinstance(named, str) else named
@@ -157,7 +159,7 @@ def _check_end(tasks: TaskRegistry, first: Task[..., Any]) -> None:
 
 
 def follow_up_of(task: Task[..., Any] | str, settings: Settings) -> FollowUp:
-    """What is stored of an ``on_failure=``; a name alone follows the app's own settings."""
+    """Return the stored form of an ``on_failure=``. A name alone gets the app's settings."""
     if isinstance(task, str):
         return FollowUp(
             task=task,
@@ -189,7 +191,7 @@ def _uses(task: Task[..., Any]) -> tuple[LimitUse, ...]:
 def failure_job_of(
     job: ClaimedJob, wanted: FollowUp, failed: Transition, job_id: JobId, *, room: int
 ) -> NewJob:
-    """The job that tells of a failure, in at most ``room`` bytes of arguments."""
+    """Make the job that reports a failure, with at most ``room`` bytes of arguments."""
     return NewJob(
         id=job_id,
         task=wanted.task,
@@ -211,7 +213,7 @@ def failure_job_of(
 
 
 def minimal_failure_job(then: NewJob) -> NewJob:
-    """The same job with nothing that it can do without: who failed, and how."""
+    """Make the smallest job that reports a failure: the job and its error."""
     failure = msgspec.json.decode(then.payload, type=dict[str, Failure])[FAILURE_ARGUMENT]
     cut: dict[str, Any] = {"arguments": None, "traceback": "", "error_message": "", "tags": ()}
     less = [name for name, value in cut.items() if getattr(failure, name) != value]
@@ -262,12 +264,12 @@ def _plain(text: str) -> str:
 
 
 def _payload(failure: Failure, room: int) -> bytes:
-    """As much of it as fits: what can be read elsewhere goes first."""
+    """Encode as much of the failure as fits. Fields that can be read elsewhere go first."""
     encode = msgspec.json.encode
     try:
         payload = encode({FAILURE_ARGUMENT: failure})
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        # What can be read and not be written again: nested too deeply, halves of characters.
+        # Values that can be read but not written again: nested too deeply, or broken surrogates.
         texts = {name: _plain(getattr(failure, name)) for name in _TEXTS}
         failure = msgspec.structs.replace(
             failure, **texts, arguments=None, shortened=("arguments", *_TEXTS)

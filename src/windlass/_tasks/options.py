@@ -1,4 +1,4 @@
-"""What a task and a call of it may ask for, checked where it is written."""
+"""Options of a task and of one call, checked where they are written."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _MOST_ATTEMPTS = 1_000_000
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task's jobs run unless a call says otherwise."""
+    """The options of a task's jobs. A call may override them."""
 
     name: str
     queue: str | None = None
     max_attempts: int | None = None
     timeout: timedelta | None = None
-    """None: the app's setting; `NO_TIMEOUT`: none, whatever that says."""
+    """None: the app's setting. `NO_TIMEOUT`: none, also if the app has one."""
     backoff: Backoff | None = None
     priority: int = 0
     run_in: RunIn = "auto"
@@ -56,19 +56,20 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_crash: Literal["fail", "retry"] = "fail"
     on_lost: OnLost = "retry"
     retry_on: tuple[type[Exception], ...] | None = None
-    """None: every exception is worth another attempt."""
+    """Retry only after these exceptions. None: after every exception."""
     give_up_on: tuple[type[Exception], ...] = ()
-    """Of those, these are not."""
+    """Do not retry after these exceptions."""
     limits: tuple[Limit, ...] = ()
     breaker: Breaker | None = None
     unique: Unique | None = None
     on_failure: Any = None
-    """A task, or the name of one, that is told when a job has failed for good."""
+    """A task, or its name, to enqueue when a job has failed for good."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
         if "/" in self.name:
-            # It stands between a task and its unique keys, which must not meet another task's.
+            # The task's name is part of its unique keys, which must differ from those of other
+            # tasks.
             message = f"a task's name must not contain '/', got {self.name!r}"
             raise InvalidArgument(message)
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
@@ -86,7 +87,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
-    """What stands behind ``@app.task``; ``name`` unless it gives one."""
+    """Check the options of ``@app.task``. ``name`` is used unless they give one."""
     options = {"name": name, **{key: value for key, value in given.items() if value is not None}}
     for key in set(given) - set(TaskOptions.__struct_fields__):
         hint = suggest_option(key) or suggestion(key, TaskOptions.__struct_fields__)
@@ -96,7 +97,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
         if key in options:
             options[key] = some_time(options[key], key)
     if given.get("timeout", NO_TIMEOUT) is None:
-        options["timeout"] = NO_TIMEOUT  # None was written there: none, whatever the app says
+        options["timeout"] = NO_TIMEOUT  # None was written: no timeout, also if the app has one
     for key in ("retry_on", "give_up_on"):
         if key in options:
             options[key] = _exception_classes(options[key], key)
@@ -140,17 +141,17 @@ def _check_lists(
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call asks for beyond its task's options. None follows the task."""
+    """The options of one call. None follows the task."""
 
     delay: timedelta | None = None
     at: datetime | None = None
     priority: int | None = None
     unique: StoredUnique | None = None
-    """The key that the call itself gives."""
+    """The key that the call sets."""
     rule: Unique | None = None
-    """The task's rule as the call has changed it."""
+    """The task's rule, as changed by the call."""
     keyless: bool = False
-    """No key, whatever the task says."""
+    """Use no key, also if the task has one."""
     queue: str | None = None
     max_attempts: int | None = None
     timeout: timedelta | None = None
@@ -163,7 +164,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     parent: str | None = None
     connection: UserConnection | None = None
-    """The user's own: the job is stored on it, in whatever transaction is open there."""
+    """The user's connection. The job is stored in the transaction that is open on it."""
     wake: Literal["commit"] | None = None
     cost: Costs | None = None
 
@@ -207,7 +208,7 @@ def _check_on_lost(on_lost: object) -> None:
 
 
 def check_priority(priority: object) -> None:
-    """Refuse what does not fit where it is stored."""
+    """Refuse a priority that does not fit into its column."""
     if not _whole(priority, _PRIORITIES):
         message = (
             f"priority must be a whole number that fits 16 bits (lower runs first), "
@@ -217,7 +218,7 @@ def check_priority(priority: object) -> None:
 
 
 def check_wake(wake: object, connection: UserConnection | None) -> None:
-    """How workers learn of jobs in somebody else's transaction: only there it is a question."""
+    """Refuse ``wake`` without a connection: only a user's transaction needs it."""
     if wake is not None and wake != "commit":
         message = f"wake must be 'commit' or left out, got {shown(wake)}"
         raise InvalidArgument(message)
@@ -227,17 +228,20 @@ def check_wake(wake: object, connection: UserConnection | None) -> None:
 
 
 def _whole(value: object, allowed: range) -> bool:
-    """True and 1.0 would pass for 1, and come back from the store as something else."""
+    """Refuse True and 1.0, which would pass for 1 and come back from the store as something
+    else.
+    """
     return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
 _RESERVED = ("plugin:", "schedule:", "secret:")
-"""What tags of ours begin with. They say whose a job is and what of it is hidden: with one of them
-a job could pass for a plugin's, or hide what it does from those who look."""
+"""Prefixes of our own tags. They name the plugin of a job and what to hide. A user's tag must not
+make a job look like a plugin's, or hide its arguments.
+"""
 
 
 def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
+    """Check tags. A single text is refused: its letters are hardly the tags that were meant."""
     given: object = tags
     texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
     if not all(isinstance(tag, str) for tag in texts):
@@ -255,12 +259,12 @@ def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def first_set(*timeouts: timedelta | None) -> timedelta | None:
-    """The first that says something, also that there is none (`NO_TIMEOUT`)."""
+    """Return the first value that is not None, which may be `NO_TIMEOUT`."""
     return next((timeout for timeout in timeouts if timeout is not None), None)
 
 
 def some_time(value: timedelta | float | str | None, what: str) -> timedelta | None:
-    """A duration that is not nothing: a job that may take no time at all cannot run."""
+    """Read a duration above 0: a job that may take no time cannot run."""
     if value is None:
         return None
     span = duration(value, what)

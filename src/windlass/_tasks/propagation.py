@@ -1,4 +1,4 @@
-"""What a job passes on to the jobs it enqueues: tenant, principal, correlation id, itself."""
+"""Tenant, principal, correlation id and parent that a job passes on to the jobs it enqueues."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ R = TypeVar("R")
 
 
 class OptionInheritance:
-    """Gives calls what the job that makes them passes on.
+    """Adds the values that a job passes on to the calls it makes.
 
-    Calls in a row that shared their options still do: they cost less to store.
+    Calls in a row with the same options share one object, which is cheaper to store.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class OptionInheritance:
         self._last = (None, None, JobOptions())
 
     def inherit(self, call: Call[R], job: ClaimedJob) -> Call[R]:
-        """Return ``call`` as made by ``job``. What the call says, by options or arguments, wins."""
+        """Return ``call`` as made by ``job``. Options and arguments of the call take precedence."""
         if call.arguments is not None:
             return msgspec.structs.replace(call, options=_options(call, job))
         parent, asked, options = self._last
@@ -39,7 +39,7 @@ class OptionInheritance:
 
 
 def inherit_options_many(calls: Sequence[Call[R]], job: ClaimedJob) -> list[Call[R]]:
-    """The same for many. Calls that shared their options still do: they are stored together."""
+    """Return many calls as made by ``job``. Calls with the same options share one object."""
     made: dict[int, JobOptions] = {}
     children: list[Call[R]] = []
     for call in calls:

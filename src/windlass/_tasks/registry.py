@@ -24,10 +24,10 @@ class TaskRegistry:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._more_queues: set[str] = set()
         self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._tasks)
-        """Every task, as they are now."""
+        """Every task, now."""
 
     def add(self, task: Task[..., Any]) -> None:
-        """Register; a name that is taken is refused."""
+        """Register a task; refuse a name that is taken."""
         other = self._tasks.get(task.name)
         if other is not None:
             raise DuplicateTask(task.name, source_of(other.function), source_of(task.function))
@@ -41,7 +41,7 @@ class TaskRegistry:
         self._tasks[task.name] = task
 
     def remove(self, name: str) -> None:
-        """Forget a task: its jobs wait for a worker that knows it."""
+        """Remove a task. Its jobs wait for a worker that has it."""
         del self._tasks[name]
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
@@ -55,11 +55,11 @@ class TaskRegistry:
                 raise DefinitionError(message)
 
     def find(self, name: str) -> Task[..., Any] | None:
-        """The task, or None."""
+        """Return the task, or None."""
         return self._tasks.get(name)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
-        """The task, or UnknownTask with what was probably meant."""
+        """Return the task, or raise UnknownTask with a suggestion."""
         task = self._tasks.get(name)
         if task is None:
             raise UnknownTask(name, self._tasks)
@@ -73,13 +73,13 @@ class TaskRegistry:
 
     @property
     def names(self) -> Sequence[str]:
-        """Sorted."""
+        """The names of all tasks, sorted."""
         return sorted(self._tasks)
 
     def add_queues(self, queues: Iterable[str]) -> None:
-        """Name queues that calls may use though no task does: workers serve them, too."""
+        """Add queues that calls may use though no task names them. Workers serve them too."""
         self._more_queues.update(queues)
 
     def queues(self, default: str) -> set[str]:
-        """Every queue that is named. ``default``: where jobs of tasks without a queue wait."""
+        """List every named queue. ``default``: the queue of tasks without one."""
         return {task.settings.queue or default for task in self} | self._more_queues

@@ -1,4 +1,4 @@
-"""Host services: objects that an application lends to handlers, by name and weakly held."""
+"""Services: objects that an application lends to handlers, by name, through weak references."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["AttachedServices", "Services"]
 log = logging.getLogger("windlass")
 T = TypeVar("T")
 Kind = Callable[..., T]
-"""A class. Said so because type checkers take a protocol for a callable, and for no ``type[T]``."""
+"""A class. A type alias, because type checkers do not accept a protocol as ``type[T]``."""
 
 _Find = Callable[[], Any]
-"""Gives the object, or None when the host has let go of it."""
+"""Returns the object, or None when the host no longer holds it."""
 _LATER = 5.0
-"""Seconds after which a run that was skipped comes back: the host may be up again by then."""
+"""Seconds until a skipped run is tried again: the host may be up by then."""
 
 
 def _at_work() -> bool:
@@ -30,7 +30,7 @@ def _at_work() -> bool:
 
 
 class Services:
-    """What a handler may ask its host for: ``ctx.services``."""
+    """Objects that the application lends to handlers, by name: ``ctx.services``."""
 
     __slots__ = ("_found", "_granted", "_stopping", "_whose")
 
@@ -42,7 +42,9 @@ class Services:
         granted: Collection[str] | None = None,
         whose: str = "",
     ) -> None:
-        """``found`` may still grow. ``granted``: None for the host's own handlers, who get all."""
+        """Keep the services. ``found`` may still grow. ``granted``: None for the host's own
+        handlers, which may use all.
+        """
         self._found = found
         self._stopping = stopping
         self._granted = granted
@@ -50,7 +52,7 @@ class Services:
 
     @property
     def names(self) -> list[str]:
-        """Those that are there now and may be asked for."""
+        """The names of the services that are attached now and may be used."""
         there = [name for name in self._found if self._object(name) is not None]
         return sorted(name for name in there if self._allowed(name))
 
@@ -59,7 +61,10 @@ class Services:
     @overload
     def get(self, name: str, kind: Kind[T]) -> T | None: ...
     def get(self, name: str, kind: Kind[Any] = object) -> Any:
-        """The service, or None while there is none: for handlers that can go on without."""
+        """Return the service, or None if it is not attached.
+
+        ``kind``: the class or protocol it must have; ServiceMissing if it has another.
+        """
         service = self._asked(name)
         if service is None:
             log.debug("service %r is not attached: %s gets None", name, self._asker)
@@ -71,10 +76,10 @@ class Services:
     @overload
     def need(self, name: str, kind: Kind[T]) -> T: ...
     def need(self, name: str, kind: Kind[Any] = object) -> Any:
-        """The service, or ServiceMissing.
+        """Return the service, or raise ServiceMissing.
 
-        While the host goes down (this worker stops, or the service was attached and is gone) the
-        run is not failed but skipped: it comes back later, at no cost, and no breaker counts it.
+        ``kind``: the class or protocol it must have. While the host shuts down, the run is
+        postponed instead of failed: it uses no attempt, and no breaker counts it.
         """
         service = self._asked(name)
         if service is not None:
@@ -90,7 +95,7 @@ class Services:
         )
 
     def only(self, granted: Collection[str], whose: str) -> Services:
-        """These, as far as they are granted to somebody."""
+        """Return these services, limited to the granted names."""
         allowed = [name for name in granted if self._allowed(name)]
         return Services(self._found, stopping=self._stopping, granted=allowed, whose=whose)
 
@@ -131,7 +136,7 @@ class Services:
 
 
 class AttachedServices(Services):
-    """``app.services``: where the host attaches what it lends."""
+    """``app.services``: the host attaches its services here."""
 
     __slots__ = ("_refs",)
 
@@ -140,17 +145,18 @@ class AttachedServices(Services):
         super().__init__(self._refs)
 
     def attach(self, name: str, service: object) -> bool:
-        """Lend ``service`` to handlers, from now on and as long as you hold it yourself.
+        """Lend ``service`` to handlers for as long as you hold a reference to it.
 
-        Once: while it is there, another one under the same name is ignored, and the answer is
-        False. It is weakly held, so that jobs do not keep your application alive.
+        It is held weakly, so that jobs do not keep your application alive. While a service of the
+        same name is attached, another one is ignored and the answer is False.
         """
         check_name(name, "a service's name")
         if self._object(name) is not None:
             log.debug("service %r is attached already: the second one is ignored", name)
             return False
         if service is None or inspect.ismethod(service):
-            # A bound method is made anew each time it is named: it would be gone at once.
+            # A bound method is a new object each time: a weak reference to it would be dead at
+            # once.
             message = f"attach the object itself as service {name!r}, got {shown(service)}"
             raise InvalidArgument(message)
         try:
@@ -164,7 +170,9 @@ class AttachedServices(Services):
         return True
 
     def with_own(self, own: Mapping[str, object], stopping: Callable[[], bool]) -> Services:
-        """These, and some that a worker lends itself; ``stopping`` says whether it goes down."""
+        """Return these services and a worker's own. ``stopping`` tells whether the worker shuts
+        down.
+        """
         return Services(_Chained(self._refs, own), stopping=stopping)
 
 

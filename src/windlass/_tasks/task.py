@@ -68,7 +68,7 @@ else:
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True):
-    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
+    """A task with its encoded arguments and options, ready to be enqueued.
 
     It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
     """
@@ -76,12 +76,11 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True):
     task: Task[..., R_co]
     payload: bytes
     arguments: Mapping[str, object] | None
-    """Given only where a task reads them: identity (see `windlass._core.job.caller`), or keys of
-    limits."""
+    """Set only if the task reads them: for the caller's identity, or for keys of limits."""
     options: JobOptions
     limits: tuple[LimitUse, ...] = ()
     unique: StoredUnique | None = None
-    """By the rule of its task; a key that the call itself gives is in its options."""
+    """The key by the task's rule. A key that the call sets is in ``options``."""
 
 
 _PLAIN = JobOptions()
@@ -89,42 +88,42 @@ _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id",
 
 
 class Task(Generic[P, R_co, Q, C_co]):
-    """A registered function. Calling it runs the plain function, here and now.
+    """A registered function. Calling it runs the plain function in this process.
 
-    In annotations ``Task[[str], int]`` is a task that takes a text and returns a number. What
-    `app.task` gives also knows how it is called: with a `Context` or without, awaited or not.
+    ``Task[[str], int]`` annotates a task that takes a text and returns a number. The tasks that
+    `app.task` returns also know whether they take a `Context`, and whether they are awaited.
     """
 
     def __init__(
         self, function: Callable[..., Any], options: TaskOptions, enqueuer: Enqueuer
     ) -> None:
-        """Refuses what can be refused at definition time."""
+        """Check the function and its options; DefinitionError."""
         check_function(function)
         self.function = function
         options = msgspec.structs.replace(options, name=importable_module(options.name))
         self.settings: TaskOptions = options
         self.name: str = options.name
-        """The stored name that leads a job back to this function."""
+        """The name that its jobs are stored with."""
         self._enqueuer = enqueuer
         self.takes_context: bool = wants_context(function)
         self.in_process: bool = options.run_in == "process"
         self.is_async: bool = inspect.iscoroutinefunction(function) or (
-            # A decorator may run the coroutine itself; then run_in="thread" says so.
+            # A decorator may run the coroutine itself; then run_in="thread" is given.
             options.run_in != "thread" and is_coroutine(function)
         )
         shape = signature_shape(function, skip_first=self.takes_context)
         names = [p.name for p in shape]
         self.parameters = shape
-        """Those that come from the payload."""
+        """The parameters that come from the payload."""
         self.draws: tuple[LimitBinding, ...] = tuple(
             LimitBinding(limit, names, options.name) for limit in options.limits
         )
         self.reads_job: bool = any(draw.reads_job for draw in self.draws)
-        """Whether `limits_of` is needed: a key of its limits names more than arguments."""
+        """Whether `limits_of` is needed: a key of its limits names an attribute of the job."""
         self.always: tuple[LimitUse, ...] = (
             () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
         )
-        """What every call counts against, whatever its arguments."""
+        """The limits that every call counts against, for any arguments."""
         rule = options.unique
         self._keyed = None if rule is None else UniqueBinding(rule, names, options.name)
         has_identity = not _IDENTITY.isdisjoint(names)
@@ -148,18 +147,20 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     @functools.cached_property
     def codec(self) -> Codec:
-        """Made at first use, when every type the annotations name exists."""
+        """The codec of its arguments and results. Made at first use, when every annotated type
+        exists.
+        """
         return Codec(self.function, skip_first=self.takes_context)
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
-            """``Task[[str], int]`` leaves open how it is called, as it does for type checkers."""
+            """Let ``Task[[str], int]`` leave open how it is called, as type checkers do."""
             two = isinstance(parameters, tuple) and len(parameters) == 2
             return super().__class_getitem__((*parameters, ..., Any) if two else parameters)
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C_co:
-        """Run the plain function, as if it had never been decorated."""
+        """Run the plain function, as if it were not decorated."""
         answer: C_co = self.function(*args, **kwargs)
         return answer
 
@@ -167,19 +168,21 @@ class Task(Generic[P, R_co, Q, C_co]):
         return f"<Task {self.name!r}>"
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """Store a job that runs this function with these arguments."""
+        """Store a job that runs this function with these arguments, and return its handle."""
         return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """The same, from code without an event loop."""
+        """Store a job like `enqueue`, from code without an event loop."""
         return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
 
     def job(self, job_id: str | UUID) -> Job[R_co]:
-        """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
+        """Return a handle for the id of one of its jobs. It reads nothing until you call its
+        methods.
+        """
         return Job(self._enqueuer, id_as_stored(job_id), created=False, task=self)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
+        """Make a call for ``app.enqueue_many`` or ``ctx.enqueue``."""
         return self._make(args, kwargs, _PLAIN)
 
     def options(
@@ -208,22 +211,22 @@ class Task(Generic[P, R_co, Q, C_co]):
         cost: Costs | None = None,
         id: str | UUID | None = None,  # noqa: A002 -- what it is called everywhere
     ) -> BoundTask[P, R_co]:
-        """This task with other options for the calls made through the answer.
+        """Return the task with other options for the calls you make through it.
 
-        ``key``: one job at a time for each, held until the job has finished, or ``unique`` or
-        ``unique_for`` says otherwise. Without ``key``, they and ``scope`` and ``on_conflict``
-        change what the task's own ``unique=`` says for these calls; ``unique=False`` is none at
-        all. What replaces (see `Unique`) holds its key until the job has started unless something
-        else is said: a job that runs cannot take over arguments.
+        - ``delay``, ``at``: run after this time ("30s", seconds, timedelta), or at this instant.
+        - ``priority``, ``queue``, ``max_attempts``, ``timeout``, ``backoff``, ``tags``,
+          ``expires``, ``on_lost``: override the task's options for these calls.
+        - ``key``: a unique key. While a job holds it, the call returns that job.
+        - ``unique``: hold the key "until_started" or "until_finished"; False: use no key.
+        - ``unique_for``: hold the key for this long. ``scope``, ``on_conflict``: see `Unique`.
+        - ``correlation_id``, ``principal``, ``tenant``: stored with the job, to find it by.
+        - ``cost``: tokens to take from the task's rates, or a mapping of limits to tokens.
+        - ``connection``: your database connection. The job becomes part of its open transaction.
+        - ``wake``: "commit" lets the database wake workers at the commit of ``connection``.
+        - ``id``: the job's id, a UUID; version 7 is best. A repeated call with the same id stores
+          no second job. IdConflict if it has another task or other arguments.
 
-        ``delay``, ``timeout``, ``expires`` and ``unique_for``: ``"30s"``, ``"5m"``, seconds or a
-        timedelta.
-
-        ``connection``: yours, with a transaction open on it. The job is part of that transaction.
-
-        ``id``: the job's, a UUID (version 7 is best for the storage; 8 is for schedules). The same
-        call with the same id, after an error or a cancellation, stores nothing twice: see
-        ``error.ids``. With another task or other arguments it raises IdConflict.
+        Without ``key``, the unique options change the task's own ``unique=`` for these calls.
         """
         rule = unique_of_call(
             self.settings.unique,
@@ -269,7 +272,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         return self._call(payload, codec.named(args, kwargs), options)
 
     def _tenanted(self, options: JobOptions, tenant: str | None) -> JobOptions:
-        """Calls in a row that share their options and their tenant still do: they cost less."""
+        """Set the tenant. Calls in a row with the same options and tenant share one object."""
         if not tenant:
             return options
         last = self._owned
@@ -282,12 +285,12 @@ class Task(Generic[P, R_co, Q, C_co]):
         """Refuse calls of this task that may not be enqueued, before any of them is."""
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
-        """A call whose arguments were encoded elsewhere."""
+        """Make a call from arguments that were encoded elsewhere."""
         return self._call(payload, msgspec.json.decode(payload), options)
 
     def _call(self, payload: bytes, named: Mapping[str, object], options: JobOptions) -> Call[R_co]:
-        """With what it takes of its limits and its key, by the arguments as its handler will get
-        them.
+        """Make a call with its limits and its unique key, from the arguments that its handler will
+        get.
         """
         keyed = None if options.unique is not None or options.keyless else self._keyed
         given: Mapping[str, Any] = {}
@@ -312,8 +315,8 @@ class Task(Generic[P, R_co, Q, C_co]):
     def limits_of(
         self, call: Call[Any], attributes: Mapping[str, Any], hidden: Sequence[str] = ()
     ) -> tuple[LimitUse, ...]:
-        """What ``call`` takes, for a job with these `JOB_ATTRIBUTES`. ``hidden``: those that come
-        from secret arguments.
+        """Return the limits of ``call``, for a job with these `JOB_ATTRIBUTES`. ``hidden``: names
+        of the attributes that come from secret arguments.
         """
         known = {**attributes, **self._given(call.payload)}
         secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
@@ -327,17 +330,17 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     @property
     def _taker(self) -> Task[..., Any] | None:
-        """The task that is told of failures, if there is one and it is known here."""
+        """The ``on_failure`` task, if there is one and this process knows it."""
         named = self.settings.on_failure
         return self._enqueuer.tasks.find(named) if isinstance(named, str) else named
 
     def follow_up(self, settings: Settings) -> FollowUp | None:
-        """What follows when one of its jobs has failed for good."""
+        """Return the job to store when one of its jobs has failed for good."""
         if self.settings.on_failure is None:
             return None
         if self._follow_up is None or self._follow_up[0] is not settings:
             made = follow_up_of(self._taker or self.settings.on_failure, settings)
-            if self._taker is None:  # one that is not known yet may have limits
+            if self._taker is None:  # a task that is not known yet may have limits
                 return made
             self._follow_up = (settings, made)
         return self._follow_up[1]
@@ -353,7 +356,9 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     @property
     def needs(self) -> Sequence[LimitSpec]:
-        """What must be stored before its jobs are: those, and those of the job that follows."""
+        """The limits that must be stored before its jobs: its own, and those of its
+        ``on_failure``.
+        """
         specs, taker = self.specs, self._taker
         return specs if taker is None else [*specs, *taker.specs]
 
@@ -366,7 +371,7 @@ class BoundTask(Generic[P, R_co]):
     def __init__(
         self, task: Task[P, R_co], options: JobOptions, job_id: JobId | None = None
     ) -> None:
-        """Made by `Task.options`."""
+        """Keep the options; see `Task.options`."""
         self._task = task
         self._options = options
         self._id = job_id
@@ -377,12 +382,12 @@ class BoundTask(Generic[P, R_co]):
         return await self._task._enqueuer.enqueue_call(call, job_id=self._id)  # noqa: SLF001
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """The same, from code without an event loop."""
+        """Store a job like `enqueue`, from code without an event loop."""
         call = self._task._make(args, kwargs, self._options)
         return self._task._enqueuer.enqueue_call_sync(call, job_id=self._id)  # noqa: SLF001
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        """A call with these options, for ``app.enqueue_many``."""
+        """Make a call with these options, for ``app.enqueue_many``."""
         if self._id is not None:
             message = (
                 "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "

@@ -1,4 +1,4 @@
-"""``unique=``: which jobs of a task are one, for how long, and what the next one does to it."""
+"""``unique=``: which jobs share a key, how long it is held, and the effect of a conflict."""
 
 from __future__ import annotations
 
@@ -32,18 +32,24 @@ UniqueUntil = Literal["until_started", "until_finished"]
 
 
 class Unique(msgspec.Struct, frozen=True):
-    """One job at a time for each key; what comes meanwhile meets the job that holds it.
+    """A rule for unique jobs: one job at a time for each key.
 
-    ``key``: made of arguments, such as ``"{user_id}"``; without one, of all that are given.
-    ``until``: the key is held until the job has ``finished``, or only until it has ``started``.
-    ``for_``: instead, held for so long, whatever becomes of the job. ``scope``: ``"global"`` keys
-    are shared by all tasks.
+    - ``key``: made from arguments, such as ``"{user_id}"``. Default: all given arguments.
+    - ``until``: hold the key until the job has "finished" (default), or until it has "started".
+    - ``for_``: hold the key for this long instead, even if the job has not ended.
+    - ``scope``: "global" shares the key with other tasks. Default: "task".
+    - ``on_conflict``: what a call does while another job holds the key.
 
-    ``on_conflict``: ``reuse`` answers with the job that holds the key; ``replace`` gives that one
-    the new arguments and the new due time, ``replace_arguments`` and ``replace_due`` one of the
-    two, which is how calls are debounced; ``raise`` raises KeyConflict. A job that runs cannot take
-    over anything, so those that replace hold their key until it has started, unless ``until`` or
-    ``for_`` says otherwise; then such a job stays as it is.
+    ``on_conflict`` is one of these:
+
+    - "reuse" (default): return the job that holds the key.
+    - "replace": give that job the new arguments and the new due time, if it is still waiting. Use
+      it to debounce.
+    - "replace_arguments", "replace_due": replace one of the two.
+    - "raise": raise KeyConflict.
+
+    A running job cannot take new arguments. So the replacing kinds hold the key until the job has
+    started, unless ``until`` or ``for_`` is given.
     """
 
     key: str | None = None
@@ -92,7 +98,7 @@ class Unique(msgspec.Struct, frozen=True):
         return Window.UNTIL_STARTED if until == "started" else Window.UNTIL_FINISHED
 
     def stored(self, task: str, key: str) -> StoredUnique:
-        """What a job of ``task`` is stored with."""
+        """Return the key as a job of ``task`` stores it."""
         composed = compose_key("" if self.scope == "global" else task, key)
         return StoredUnique(composed, self.window, self.for_, OnConflict(self.on_conflict))
 
@@ -105,7 +111,7 @@ def _one_of(value: object, choices: Collection[str | None], what: str) -> None:
 
 
 def unique_of(given: object) -> Unique | None:
-    """The ``unique=`` of a task, checked."""
+    """Check the ``unique=`` of a task."""
     if given is False:
         return None
     rule = Unique() if given is True else given
@@ -129,12 +135,12 @@ def _check_scope(rule: Unique) -> None:
 
 
 class UniqueBinding:
-    """How the calls of one task get their keys."""
+    """Makes the unique keys of one task's calls."""
 
     __slots__ = ("_task", "_template", "rule")
 
     def __init__(self, rule: Unique, arguments: Collection[str], task: str) -> None:
-        """Refuses a key that ``task`` has no argument for."""
+        """Refuse a key that names no argument of ``task``."""
         what = f"the unique key of task {task!r}"
         self.rule: Unique = rule
         self._task = task
@@ -142,7 +148,7 @@ class UniqueBinding:
 
     @property
     def reads_arguments(self) -> bool:
-        """Whether the key is made of chosen arguments, not of all."""
+        """Whether the key is made from chosen arguments, not from all."""
         return self._template is not None
 
     def stored(
@@ -152,9 +158,9 @@ class UniqueBinding:
         arguments: Mapping[str, Any],
         secrets: Collection[str] = (),
     ) -> StoredUnique:
-        """The key of a call. ``rule``: the task's own, or as the call has changed it.
+        """Make the key of a call. ``rule``: the task's, or as the call changed it.
 
-        ``payload`` is in canonical order, so that equal arguments make the same key.
+        ``payload`` is in canonical order, so that equal arguments give the same key.
         """
         if self._template is None:
             key = f"arguments:{hashlib.sha256(payload).hexdigest()}"
@@ -178,7 +184,7 @@ def unique_of_call(
     scope: Scope | None,
     on_conflict: Conflict | None,
 ) -> Unique | None:
-    """The rule of a call: its task's with what the call says. None: the call says nothing."""
+    """Merge the task's rule with the call's options. None: the call has none."""
     if unique is not False and unique not in (None, *get_args(UniqueUntil)):
         message = (
             f"unique must be 'until_started' or 'until_finished', got {unique!r}; for a key that "

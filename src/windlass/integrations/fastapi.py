@@ -1,4 +1,4 @@
-"""FastAPI and Starlette: the app opens and closes with the server, and may work inside it."""
+"""FastAPI and Starlette: open the app with the server, and run a worker inside it if you want."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ImportError as _missing:
 __all__ = ["Lifespan", "get_admin", "get_app", "lifespan"]
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
-"""What ``FastAPI(lifespan=…)`` and ``Starlette(lifespan=…)`` take."""
+"""The type of ``FastAPI(lifespan=…)`` and ``Starlette(lifespan=…)``."""
 
 _SLOT = "windlass"
 
@@ -31,11 +31,13 @@ def lifespan(
     queues: Sequence[str] | Mapping[str, int] | None = None,
     **settings: Any,
 ) -> Lifespan:
-    """``FastAPI(lifespan=lifespan(app))``: open with the server, close with it.
+    """Open ``app`` with the server and close it with the server:
+    ``FastAPI(lifespan=lifespan(app))``.
 
-    ``worker``: run jobs in the server's own process, too; ``queues`` and further settings are those
-    of ``app.worker(…)``. ``inner``: a lifespan of your own. It runs inside this one, so that it can
-    enqueue to its very end, and requests see the state that it yields.
+    - ``worker``: run jobs in the server's process too.
+    - ``queues``, ``settings``: as for ``app.worker(…)``.
+    - ``inner``: your own lifespan. It runs inside this one, so it can enqueue until its end.
+      Requests see the state that it yields.
     """
     if not worker and (queues is not None or settings):
         given = ", ".join(sorted({*settings, *(["queues"] if queues is not None else [])}))
@@ -57,10 +59,11 @@ def lifespan(
 
 
 def get_app(connection: HTTPConnection) -> Windlass:
-    """The app of the server that answers this request: ``Depends(get_app)``, or called with a
-    request by hand.
+    """Return the app of the server that answers this request, for ``Depends(get_app)``.
+
+    You can also call it with a request.
     """
-    # A mounted application has no state of its own, but the server's reaches every request.
+    # A mounted application has no state of its own, but the server's state reaches every request.
     found = getattr(connection.state, _SLOT, None) or getattr(connection.app.state, _SLOT, None)
     if not isinstance(found, Windlass):
         message = (
@@ -72,5 +75,5 @@ def get_app(connection: HTTPConnection) -> Windlass:
 
 
 def get_admin(connection: HTTPConnection) -> Admin:
-    """``app.admin`` of the same: ``Depends(get_admin)``."""
+    """Return ``app.admin`` of the server that answers this request, for ``Depends(get_admin)``."""
     return get_app(connection).admin

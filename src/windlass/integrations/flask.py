@@ -1,4 +1,4 @@
-"""Flask: the app in its slot, closed when the program ends, and your app context around jobs."""
+"""Flask: connect an app to a Flask application, and run jobs inside its app context."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SLOT = "windlass"
 
 
 def init_app(server: Flask, app: Windlass, *, context: bool = False) -> None:
-    """Give ``server`` its app: ``get_app()`` finds it in views, and it is closed at the end.
+    """Connect ``app`` to the Flask application ``server``. Views get it from ``get_app()``.
 
-    ``context``: jobs run inside ``server.app_context()``, where a worker imports the module that
-    says so.
+    It is closed when the program ends. ``context``: run jobs inside ``server.app_context()``, in
+    workers that import the module of this call.
     """
     before = server.extensions.get(_SLOT)
     if before is app:
@@ -34,7 +34,7 @@ def init_app(server: Flask, app: Windlass, *, context: bool = False) -> None:
         message = f"{server.name!r} has {before!r} already; one Flask application has one app"
         raise ConfigError(message)
     server.extensions[_SLOT] = app
-    # Not with the first request's context: what is opened is kept for those that follow.
+    # Not with the first request's context: the opened storage is kept for later requests.
     atexit.register(app.blocking.close)
     if context:
 
@@ -46,10 +46,10 @@ def init_app(server: Flask, app: Windlass, *, context: bool = False) -> None:
 
 
 def get_app() -> Windlass:
-    """The app of the Flask application that is at work here.
+    """Return the app of the current Flask application.
 
-    Refused where an event loop runs: a loop of Flask's ends with its request, and each would open
-    a storage of its own. Blocking views use ``enqueue_sync`` and ``app.blocking``.
+    Refused on an event loop: Flask's loop ends with its request, and each would open its own
+    storage. Use ``enqueue_sync`` and ``app.blocking`` in views that block.
     """
     if _on_a_loop():
         raise BlockingCallOnLoop("windlass.integrations.flask.get_app()", "task.enqueue(...)")

@@ -1,4 +1,4 @@
-"""For tests of what you build on Windlass: a clock that you move, and jobs that run when you say.
+"""Tools for testing your tasks: a clock that you move, and jobs that run when you say so.
 
 The conformance suite for backends is `windlass.testing.conformance`; the fixtures for pytest are in
 `windlass.testing.fixtures`. Nothing here is imported by the rest of the package.

@@ -1,4 +1,4 @@
-"""Clocks that move only when told to. Both kinds satisfy ``windlass._system.seams.Clock``."""
+"""Clocks that a test moves. Both kinds satisfy ``windlass._system.seams.Clock``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """A clock that stands still until a test moves it.
+    """A clock that moves only when a test moves it.
 
     ``advance`` and ``set`` let time pass: the wall clock and the time since boot move together.
-    ``jump`` is somebody setting the wall clock, in either direction: the time since boot stays.
+    ``jump`` sets the wall clock alone, in either direction: the time since boot stays.
     """
 
     def __init__(self, start: datetime = START) -> None:
@@ -31,7 +31,7 @@ class VirtualClock:
         return self._boot
 
     def advance(self, by: timedelta | float) -> None:
-        """Let time pass; a number means seconds."""
+        """Let time pass. A number means seconds."""
         if not isinstance(by, timedelta):
             by = timedelta(seconds=by)
         if by < timedelta():
@@ -51,14 +51,14 @@ class VirtualClock:
         self.advance(instant - self._now)
 
     def jump(self, instant: datetime) -> None:
-        """Step the wall clock to ``instant``, forwards or backwards; no time passes."""
+        """Set the wall clock to ``instant``, forwards or backwards. No time passes."""
         self._now = _aware(instant)
         self._announce()
 
     def subscribe(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call ``listener`` after every move, in the order of subscription.
 
-        Returns the function that ends the subscription; ending it twice is harmless.
+        Returns the function that ends the subscription. It may be called twice.
         """
 
         def unsubscribe() -> None:
@@ -80,7 +80,7 @@ class VirtualClock:
 class LoopClock:
     """The time of an event loop as a wall clock: ``start`` + ``loop.time()``.
 
-    On a ``SimLoop`` it makes virtual seconds visible as instants to what runs there.
+    On a ``SimLoop`` it shows virtual seconds as instants.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime = START) -> None:
@@ -94,7 +94,7 @@ class LoopClock:
         return timedelta(seconds=self._loop.time())
 
     def jump(self, instant: datetime) -> None:
-        """Step the wall clock to ``instant``, forwards or backwards; no time passes."""
+        """Set the wall clock to ``instant``, forwards or backwards. No time passes."""
         self._origin = _aware(instant) - self.boot()
 
 

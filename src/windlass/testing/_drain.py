@@ -1,4 +1,4 @@
-"""Run what is due, here and now, with the real claimer, codec, `decide` and `apply`."""
+"""Draining: run due jobs in the test's own process, with the real claimer, codec and outcomes."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class NeverEmpty(WindlassError):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """What a drain did: one event per run, in the order the runs ended."""
+    """The runs of a drain: one event for each, in the order they ended."""
 
     runs: tuple[JobMoved, ...]
 
     @property
     def ran(self) -> int:
-        """How many runs there were; a job that was retried counts once per attempt."""
+        """The number of runs. A retried job counts once for each attempt."""
         return len(self.runs)
 
     @property
     def succeeded(self) -> int:
-        """Runs whose job has succeeded."""
+        """Runs whose job succeeded."""
         return self._count(Verb.SUCCEED)
 
     @property
@@ -74,12 +74,12 @@ class Drained(msgspec.Struct, frozen=True):
 
     @property
     def postponed(self) -> int:
-        """Runs that cost no attempt: snoozed, throttled, or of a task nobody has registered."""
+        """Runs that used no attempt: snoozed, throttled, or of a task that is not registered."""
         return self._count(Verb.SNOOZE) + self._count(Verb.THROTTLE) + self._count(Verb.RELEASE)
 
     @property
     def cancelled(self) -> int:
-        """Runs that gave way to a cancel request."""
+        """Runs that ended because of a cancel request."""
         return self._count(Verb.CANCEL)
 
     @property
@@ -88,11 +88,13 @@ class Drained(msgspec.Struct, frozen=True):
         return tuple(run for run in self.runs if run.verb in (Verb.FAIL, Verb.RETRY))
 
     def of(self, task: Task[..., Any]) -> Drained:
-        """The runs of one task."""
+        """List the runs of one task."""
         return Drained(tuple(run for run in self.runs if run.task == task.name))
 
     def raise_errors(self) -> Self:
-        """Raise `RunsFailed` if any run ended in an error; else return this, for chaining."""
+        """Raise `RunsFailed` if any run ended in an error; else return this object, for
+        chaining.
+        """
         if self.errors:
             raise RunsFailed(self.errors)
         return self
@@ -108,11 +110,13 @@ async def drain(
     until: timedelta | float | datetime | None = None,
     patience: timedelta | float = PATIENCE,
 ) -> Drained:
-    """Run every job that is due, and those they enqueue, until none is left.
+    """Run every due job, and those they enqueue, until none is left.
 
-    One at a time: queue by queue, in the order a worker would claim them. Jobs due later, retries
-    among them, stay waiting: move the clock and drain again, or say ``until`` when (a duration
-    from now, or an instant): the clock then passes from one due time to the next.
+    Jobs run one at a time, queue by queue, in the order a worker would claim them. Jobs that are
+    due later, retries included, stay waiting. To run them, move the clock and drain again, or give
+    ``until``, a duration or an instant: the clock then moves from one due time to the next.
+
+    ``limit``: NeverEmpty after this number of runs.
     """
     async with make_stepper(app, duration(patience, "patience")) as stepper:
         await _run_due(stepper, queues)
@@ -130,7 +134,7 @@ async def drain_all(
 ) -> Drained:
     """Drain, moving the clock to the next due time again and again, until nothing is waiting.
 
-    More than ``limit`` runs raise `NeverEmpty`: something enqueues or snoozes itself for ever.
+    More than ``limit`` runs raise `NeverEmpty`: a job enqueues or snoozes itself without end.
     """
     clock = virtual_clock(app)
     async with make_stepper(app, duration(patience, "patience")) as stepper:
@@ -149,7 +153,7 @@ def drain_sync(
     until: timedelta | float | datetime | None = None,
     patience: timedelta | float = PATIENCE,
 ) -> Drained:
-    """`drain`, for tests without an event loop."""
+    """Drain like `drain`, in tests without an event loop."""
     work = drain(app, queues=queues, until=until, patience=patience)
     return app.blocking.run(work, instead="drain(app)")
 
@@ -161,7 +165,7 @@ def drain_all_sync(
     limit: int = 1000,
     patience: timedelta | float = PATIENCE,
 ) -> Drained:
-    """`drain_all`, for tests without an event loop."""
+    """Drain like `drain_all`, in tests without an event loop."""
     work = drain_all(app, queues=queues, limit=limit, patience=patience)
     return app.blocking.run(work, instead="drain_all(app)")
 
@@ -180,7 +184,7 @@ async def _run_due(
 
 
 async def _empty(stepper: Stepper, queues: Sequence[str], limit: int | None) -> int:
-    """Run what these queues hold; how many runs that took."""
+    """Run the jobs of these queues, and return the number of runs."""
     before = len(stepper.runs)
     while await stepper.step(queues):
         if limit is not None and len(stepper.runs) >= limit:
@@ -208,7 +212,7 @@ async def _live_until(
 async def _next_due(
     stepper: Stepper, queues: Sequence[str] | None, clock: VirtualClock
 ) -> datetime | None:
-    """When the next job falls due, its queue has rested, or its limits have room for it."""
+    """Return when the next job is due, its queue's cool-down ends, or its limits have room."""
     now = clock.now()
     waiting = await stepper.waiting(queues)
     records = await stepper.storage.queues.queues()
@@ -220,12 +224,14 @@ async def _next_due(
 
 
 def _counts_from(job: JobRecord) -> datetime:
-    """When a job counts as due: one that could not be run is left to other workers for a while."""
+    """Return when a job counts as due. One that could not be run is left to other workers for a
+    while.
+    """
     return job.due if job.missed_at is None else job.due + HEAD_START
 
 
 async def _openings(stepper: Stepper, held: Sequence[JobRecord], now: datetime) -> list[datetime]:
-    """When what holds these jobs lets one start. Nothing runs that could make room for them."""
+    """Yield the instants at which limits let one of these jobs start. No running job frees them."""
     names = {use.name for job in held for use in job.limits}
     store = stepper.storage.limits
     specs = {spec.name: spec for spec in await store.specs()}
@@ -242,7 +248,7 @@ async def _openings(stepper: Stepper, held: Sequence[JobRecord], now: datetime) 
 def _opening(
     spec: LimitSpec, state: LimitState | None, use: LimitUse, now: datetime
 ) -> datetime | None:
-    """When a limit that is closed now lets this in by itself."""
+    """Return when a closed limit admits this job by itself."""
     if spec.rate is not None:
         spent_until = None if state is None else state.spent_until
         verdict = admit(spec.rate, spent_until, cost=use.cost, now=now)

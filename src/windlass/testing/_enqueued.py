@@ -1,4 +1,4 @@
-"""What has been enqueued and not run yet, with its arguments as they were given."""
+"""Waiting jobs with their arguments, for assertions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE = 10_000
 
 
 async def all_jobs(admin: AdminStore, wanted: JobFilter) -> list[JobRecord]:
-    """Newest first."""
+    """List all jobs, newest first."""
     page = await admin.find(wanted, limit=_PAGE)
     jobs = [*page]
     while page.next is not None:
@@ -37,20 +37,20 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: JobId
     task: str
     arguments: Mapping[str, Any]
-    """By name; what was left to its default is left out."""
+    """The arguments by name, without defaults that the call left out."""
     job: JobRecord
     """The whole record: queue, priority, due, tags …"""
 
 
 async def enqueued(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
-    """The waiting jobs, in the order they were enqueued; of one task, or of all."""
+    """List the waiting jobs of one task, or of all, in the order they were enqueued."""
     wanted = JobFilter(states=[State.WAITING], task=None if task is None else task.name)
     jobs = await all_jobs((await parts_of(app).storage()).admin, wanted)
     return [_shown(app, job) for job in reversed(jobs)]
 
 
 def enqueued_sync(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
-    """`enqueued`, for tests without an event loop."""
+    """List waiting jobs like `enqueued`, in tests without an event loop."""
     return app.blocking.run(enqueued(app, task), instead="enqueued(app)")
 
 

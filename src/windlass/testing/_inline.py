@@ -50,13 +50,13 @@ class TooDeep(WindlassError):
 def inline(app: Windlass, *, errors: Errors = "raise") -> PlainContext[None]:
     """Run every job of ``app`` to its end before the call that enqueues it returns.
 
-    The job is stored, claimed, decoded, run, decided and stored again like any other; only the
-    waiting is left out: delays, retries' waits, limits, breakers, cool-downs and queues do not
-    matter. A job that fails raises `JobFailed` from the enqueueing call, after the job that its
-    ``on_failure`` names has run; with ``errors="keep"``, only from ``job.result()``.
+    The job is stored, claimed, decoded, run and finished like any other. Only the waiting is left
+    out: delays, backoff, limits, breakers, cool-downs and queues have no effect. A failed job
+    raises `JobFailed` from the enqueueing call, after its ``on_failure`` job has run. With
+    ``errors="keep"``, only ``job.result()`` raises it.
 
-    An app that is not isolated yet is isolated for as long. With ``connection=`` a job runs at
-    once, too: your transaction has not ended then, and is not waited for.
+    It isolates the app for the same time, unless the app is isolated already. With ``connection=``
+    a job runs at once too, without waiting for your transaction to end.
     """
     return PlainContext("inline", lambda: _inline(app, errors))
 
@@ -73,7 +73,7 @@ def _inline(app: Windlass, errors: Errors) -> Iterator[None]:
 
 
 class InlineClient(Client):
-    """A client whose jobs have ended when it answers."""
+    """A client whose jobs have ended when a call returns."""
 
     def __init__(self, app: Windlass, errors: Errors, *parts: Any) -> None:
         super().__init__(*parts)
@@ -108,7 +108,7 @@ class InlineClient(Client):
         return jobs
 
     def _new_many(self, calls: Sequence[Call[Any]], ids: Sequence[JobId]) -> list[NewJob]:
-        """Without limits: they say when a job may start, and here nothing waits."""
+        """Make the jobs without limits: limits delay the start, and here nothing waits."""
         return [_unlimited(new) for new in super()._new_many(calls, ids)]
 
 
@@ -132,13 +132,13 @@ async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
             unfinished = await _unfinished(stepper, ids)
             if all(job.state is State.WAITING for job in unfinished):
                 return  # held back, by a paused queue or a limit: it stays waiting
-            await changed.wait()  # another call of this test has claimed it and runs it
+            await changed.wait()  # another call of this test claimed it and runs it
     finally:
         undo()
 
 
 async def _run_what_follows(stepper: Stepper, ids: Sequence[JobId]) -> None:
-    """The jobs that are told of failures, and those that are told of theirs."""
+    """Run the ``on_failure`` jobs, and the ``on_failure`` jobs of those."""
     while ids:
         failed = [job for job in await stepper.storage.admin.get(ids) if job and job.on_failure]
         tasks = sorted({job.on_failure.task for job in failed if job.on_failure})

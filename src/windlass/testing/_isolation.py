@@ -1,4 +1,4 @@
-"""An app on its own memory and its own clock, for as long as a test lasts."""
+"""An app on a memory store and a virtual clock, for as long as a test lasts."""
 
 from __future__ import annotations
 
@@ -42,21 +42,25 @@ _ASKED_STORES = frozenset(_STORES - {"wakeups", "transactions"})
 
 
 def _middle() -> float:
-    """Chance held still: a spread backoff waits exactly what its curve says."""
+    """Return the middle of the range: a spread backoff then waits exactly as long as its curve
+    says.
+    """
     return 0.5
 
 
 class PlainContext(AbstractContextManager[T_co], ContextDecorator):
-    """What ``with`` enters, also in a coroutine; ``async with`` is told so."""
+    """A context manager for ``with``, also in coroutines; ``async with`` is refused with advice."""
 
     def __init__(self, name: str, enter: Callable[[], AbstractContextManager[T_co]]) -> None:
-        """``name``: of the function that users call; ``enter``: makes what is entered."""
+        """Keep both. ``name``: the function that users call. ``enter``: makes the context to
+        enter.
+        """
         self._name = name
         self._enter = enter
         self._entered: list[AbstractContextManager[T_co]] = []
 
     def __enter__(self) -> T_co:
-        """Enter it; several times, if it decorates a function that calls itself."""
+        """Enter it. A decorated function that calls itself enters it several times."""
         context = self._enter()
         found = context.__enter__()
         self._entered.append(context)
@@ -68,13 +72,13 @@ class PlainContext(AbstractContextManager[T_co], ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Leave what was entered last."""
+        """Leave the context that was entered last."""
         return self._entered.pop().__exit__(kind, error, trace)
 
     if not TYPE_CHECKING:  # a type checker says so by itself
 
         async def __aenter__(self) -> NoReturn:
-            """Refuse: there is nothing to wait for."""
+            """Refuse ``async with``: there is nothing to wait for."""
             message = (
                 f"{self._name}(app) is a plain context manager, also in async tests: write "
                 f"`with {self._name}(app):` instead of `async with`"
@@ -82,17 +86,17 @@ class PlainContext(AbstractContextManager[T_co], ContextDecorator):
             raise TypeError(message)
 
         async def __aexit__(self, *error: object) -> None:
-            """Never reached; without it Python does not ask for ``__aenter__``."""
+            """Satisfy Python, which needs it to try ``__aenter__``. Never called."""
 
 
 def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> PlainContext[VirtualClock]:
-    """Put ``app`` on a fresh memory store whose clock moves only when told to.
+    """Put ``app`` on a fresh memory store and a virtual clock.
 
-    Whatever its URL says, nothing is opened and no file is touched. Jobs enqueued with
-    ``connection=`` are there once your transaction commits, as in production. At the end everything
-    that was enqueued is gone, and the app's storage and ``app.state`` are what they were.
+        with isolated(app) as clock: ...
 
-    ``with isolated(app) as clock:``, in async tests, too.
+    Use plain ``with`` in async tests too. No storage is opened and no file is touched, whatever the
+    app's URL. Jobs enqueued with ``connection=`` appear once your transaction commits, as in
+    production. At the end all jobs are gone, and the app has its storage and ``app.state`` again.
     """
     return PlainContext("isolated", lambda: _isolated(app, clock))
 
@@ -110,10 +114,10 @@ def _isolated(app: Windlass, clock: VirtualClock | None) -> Iterator[VirtualCloc
 
 
 class MemoryOpener(StorageOpener):
-    """Opens one memory store, which jobs of the user's transactions reach when these commit."""
+    """Opens one memory store. Jobs of the user's transactions are added when these commit."""
 
     def __init__(self, app: Windlass, clock: VirtualClock) -> None:
-        """The settings are those of ``app``, but for the URL."""
+        """Make the store with the settings of ``app``, but for the URL."""
         super().__init__(msgspec.structs.replace(app.settings, url="memory://"), clock)
         self._memory = MemoryDatabase(clock=clock, timings=self.timings)
         self._transactions: IsolatedTransactions | None = None
@@ -126,7 +130,7 @@ class MemoryOpener(StorageOpener):
         return cast("Storage", _LoopTurns(storage, self.waits)) if self._transactional else storage
 
     def transactions(self) -> UserInsertStore | None:
-        """Jobs on connections of the user's, if the app's own storage can have them."""
+        """Return the store for the user's connections, if the app's own storage supports them."""
         if self._inline or not self._transactional or self._memory is None:
             return None
         if self._transactions is None:
@@ -138,7 +142,9 @@ class MemoryOpener(StorageOpener):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Wait for no transaction: jobs run before the call that enqueues them returns."""
+        """Store jobs of the user's transactions at once: they run before the enqueueing call
+        returns.
+        """
         before, self._inline = self._inline, True
         try:
             yield
@@ -146,13 +152,13 @@ class MemoryOpener(StorageOpener):
             self._inline = before
 
     def waits(self) -> bool:
-        """Whether the end of a transaction may have been told and not been heard yet."""
+        """Tell whether a commit or rollback may have happened that was not seen yet."""
         return self._transactions is not None and self._transactions.waits()
 
 
 class _LoopTurns:
-    """A storage, or one of its stores, that lets the event loop turn once before it is asked, where
-    there may be news.
+    """A storage, or one of its stores, that lets the event loop turn once before a call, if the end
+    of a transaction may be under way.
     """
 
     def __init__(self, inner: object, may_be_news: Callable[[], bool]) -> None:
@@ -175,7 +181,7 @@ class _LoopTurns:
 
 
 def open_isolated_memory(app: Windlass, clock: VirtualClock) -> MemoryOpener:
-    """Opens a memory store that nobody else uses."""
+    """Open a memory store that no other test uses."""
     return MemoryOpener(app, clock)
 
 
@@ -183,19 +189,19 @@ def open_isolated_memory(app: Windlass, clock: VirtualClock) -> MemoryOpener:
 def override_storage(
     app: Windlass, opener: StorageOpener, make_client: MakeClient | None = None
 ) -> Iterator[None]:
-    """Give the app this storage and this client; what the block started is stopped at its end."""
+    """Give the app this storage and this client. Stop what the block started at its end."""
     seams = Seams(chance=_middle, wall=opener.clock.now)
     with parts_of(app).on_storage(opener, seams, make_client):
         yield
 
 
 async def open_storage(app: Windlass) -> Storage:
-    """Open the storage of ``app`` for this event loop: for tests that ask the store itself."""
+    """Open the storage of ``app`` for this event loop, for tests that read the store itself."""
     return await parts_of(app).storage()
 
 
 def opener_of(app: Windlass) -> StorageOpener:
-    """What opens the app's storages now; refused unless they live in memory."""
+    """Return the opener of the app's storages; refused unless they are in memory."""
     opener = parts_of(app).connections.opener
     if opener.scheme != "memory":
         message = (
@@ -208,7 +214,7 @@ def opener_of(app: Windlass) -> StorageOpener:
 
 
 def virtual_clock(app: Windlass) -> VirtualClock:
-    """The clock an isolated app lives by."""
+    """Return the clock of an isolated app."""
     clock = opener_of(app).clock
     if not isinstance(clock, VirtualClock):
         message = (

@@ -1,4 +1,4 @@
-"""The worker's own engine, stepped by hand: what drains and inline mode run jobs with."""
+"""The worker's engine, stepped by hand. Drains and inline mode run jobs with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from windlass.testing._isolation import opener_of
 __all__ = ["PATIENCE", "Stepper", "StillRunning", "make_stepper"]
 
 PATIENCE = timedelta(seconds=60)
-"""Real time one job may take: a test that hangs tells nobody why."""
+"""Real time that one job may take: a test that hangs does not say why."""
 
 _UNWIND = 1.0
 _DECLARED_DEAD = (
@@ -53,28 +53,28 @@ class Stepper:
 
     @property
     def storage(self) -> Storage:
-        """Where the jobs are."""
+        """The storage of the jobs."""
         return self._around.storage
 
     def note(self, event: Event) -> None:
-        """Listens to the app's events; other workers' runs are not ours."""
+        """Record an event of the app, unless it is of another worker's run."""
         match event:
             case JobMoved(worker=worker, verb=verb) if worker in self._workers:
                 if verb is not Verb.CLAIM:
                     self.runs.append(event)
 
     async def expire(self, limit: int) -> int:
-        """Discard jobs past their expiry; how many."""
+        """Discard jobs past their expiry, and return their number."""
         expired = await self.storage.maintenance.expire(limit)
         await publish_expired_events(self.storage, self._around.bus, expired)
         return len(expired)
 
     async def step(self, queues: Sequence[str]) -> int:
-        """Run one due job of these queues to its end; 0 when there is none."""
+        """Run one due job of these queues to its end; 0 if there is none."""
         if not queues:
             return 0
         engine = await self._serving(queues)
-        # Twice: that a job may only run alone is learnt by one claim and obeyed by the next.
+        # Twice: one claim finds that a job may only run alone, and the next one obeys it.
         return await self._step(engine) or await self._step(engine)
 
     async def _step(self, engine: Engine) -> int:
@@ -91,7 +91,7 @@ class Stepper:
         return took
 
     async def waiting(self, queues: Sequence[str] | None) -> list[JobRecord]:
-        """The waiting jobs a drain may wait for, those of paused queues left out."""
+        """List the waiting jobs that a drain may run later. Those of paused queues are left out."""
         paused = {count.queue for count in await self.storage.admin.counts() if count.paused}
         wanted = JobFilter(states=[State.WAITING])
         jobs = await all_jobs(self.storage.admin, wanted)
@@ -102,12 +102,12 @@ class Stepper:
         ]
 
     async def waiting_of(self, task: str) -> Sequence[JobRecord]:
-        """The waiting jobs of one task."""
+        """List the waiting jobs of one task."""
         wanted = JobFilter(states=[State.WAITING], task=task)
         return await all_jobs(self.storage.admin, wanted)
 
     async def _serving(self, queues: Sequence[str]) -> Engine:
-        """An engine for at least these queues, with its slot free."""
+        """Return an engine for at least these queues, with a free slot."""
         engine = self._engine
         if engine is not None and set(queues) <= set(self._served) and engine.slots.free:
             return engine
@@ -122,7 +122,7 @@ class Stepper:
         return engine
 
     async def close(self) -> None:
-        """Interrupt what is still running, give it back, and say goodbye to the store."""
+        """Interrupt running jobs, release them, and end the worker's row in the store."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -130,7 +130,7 @@ class Stepper:
         for claim in list(engine.runner.active):
             engine.runner.stop(claim, StopCause.INTERRUPT)
         for body in bodies:
-            # A plain function's run waits for its thread; nobody waits for it here.
+            # A plain function's run waits for its thread, and nothing waits for it here.
             if not body.cancelling():
                 body.cancel()
         if bodies:
@@ -145,11 +145,11 @@ class Stepper:
 
 @asynccontextmanager
 async def make_stepper(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIterator[Stepper]:
-    """A stepper for an isolated app."""
+    """Make a stepper for an isolated app."""
     opener_of(app)
     parts = parts_of(app)
     parts.load()
-    # In this process whatever run_in says: what a test has replaced is replaced nowhere else.
+    # In this process whatever ``run_in`` says: a test's patches exist nowhere else.
     around = msgspec.structs.replace(await parts.workers.dependencies(), locate=None)
     stepper = Stepper(around, patience)
     deaf = parts.hooks.bus.subscribe(stepper.note)

@@ -1,7 +1,7 @@
-"""Jobs of an isolated app in the user's own transactions: in memory, once these commit.
+"""Jobs of an isolated app in the user's own transactions: stored in memory once these commit.
 
-The transaction is real, so it decides. SQLAlchemy tells how its transactions end, asyncpg which
-statements it runs, and a psycopg connection hears its own notification after a commit only.
+The user's transaction is real, so it decides. SQLAlchemy reports the end of a transaction. asyncpg
+reports its statements. A psycopg connection receives its own notification after a commit only.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ _NOTIFY = Statement("""
     )
     FROM (SELECT CAST($1 AS text) AS name) AS given
 """)
-"""Notes the batch in a setting of the transaction, too: a rollback undoes that, and one to a
-savepoint as far as it goes back."""
+"""Notes the batch in a setting of the transaction too. A rollback undoes that, and a rollback to a
+savepoint undoes it as far.
+"""
 _PENDING = Statement("SELECT concat(current_setting('windlass.testing', true), CAST($1 AS text))")
-"""The names of the batches that are part of the transaction that is open."""
+"""The names of the batches in the open transaction."""
 _TOUCH = Statement("SELECT CAST($1 AS text)")
-"""Begins what the driver begins with the first statement, and fails where an enqueue would."""
+"""Begins the transaction that the driver begins with the first statement, and fails if an enqueue
+would.
+"""
 _LIBRARIES = frozenset({"asyncpg", "psycopg", "psycopg2", "psycopg_pool", "sqlalchemy"})
 _SAYS = re.compile(
     r"\s*(?:(?P<commit>commit|end)\b|(?P<back>rollback|abort)\b(?:\s+(?:work|transaction)\b)?"
@@ -68,10 +71,10 @@ class _DeferredCalls(msgspec.Struct, eq=False):
     name: str
     jobs: Sequence[NewJob]
     within: object = None
-    """The transaction or savepoint of a session that they are part of."""
+    """The transaction or savepoint of a session that they belong to."""
 
     def belong_to(self, transaction: object) -> None:
-        """Make them part of this one."""
+        """Assign the calls to this transaction or savepoint."""
         self.within = transaction
 
 
@@ -79,7 +82,7 @@ _Store = Callable[[_DeferredCalls], None]
 
 
 class _Ledger:
-    """What waits on one connection, in order, and where its savepoints were set."""
+    """The calls that wait on one connection, in order, and where its savepoints were set."""
 
     statement = _TOUCH
 
@@ -91,17 +94,17 @@ class _Ledger:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open; else each statement is one."""
+        """Whether a transaction is open. If not, each statement is one."""
         return True
 
     def entered(self, batch: _DeferredCalls) -> None:
-        """The statement was run."""
+        """Note that the statement was run."""
         if not self.is_open:
             self.batches.remove(batch)
             self._store(batch)
 
     def heard(self, said: str) -> None:
-        """A statement was run that may set a savepoint, or end something."""
+        """Follow a statement that may set a savepoint, or end a transaction."""
         found = _SAYS.match(said)
         if found is None:
             return
@@ -113,7 +116,9 @@ class _Ledger:
             self.commit()
 
     def roll_back(self, to: str | None = None) -> None:
-        """Forget what came since. A savepoint that was set unseen is older than all that waits."""
+        """Drop the calls since the savepoint. A savepoint that was not seen is older than all
+        waiting calls.
+        """
         del self.batches[0 if to is None else self._marks.get(to, 0) :]
         if to is None:
             self._marks.clear()
@@ -126,7 +131,7 @@ class _Ledger:
 
 
 class _Asyncpg(_Ledger):
-    """Hears of every statement, a turn of the event loop after it."""
+    """Sees every statement, one turn of the event loop after it."""
 
     def __init__(self, connection: Any, store: _Store) -> None:
         super().__init__(connection, store)
@@ -154,7 +159,9 @@ class _Asyncpg(_Ledger):
 
 
 class _Psycopg(_Ledger):
-    """Listens to its own notifications: they come with a commit, for what was not undone."""
+    """Listens to its own notifications. They arrive after a commit, for batches that were not
+    undone.
+    """
 
     statement = _NOTIFY
 
@@ -168,13 +175,13 @@ class _Psycopg(_Ledger):
             self._store(batch)
 
     def keep(self, pending: str | None) -> None:
-        """Forget what was rolled back: what is not named here, and was not committed."""
+        """Drop the batches that were rolled back: not named here, and not committed."""
         names = (pending or "").split(",")
         self.batches = [batch for batch in self.batches if batch.name in names]
 
 
 class _Core(_Ledger):
-    """A connection of SQLAlchemy, which tells of the end of a transaction just before it."""
+    """A connection of SQLAlchemy, which reports the end of a transaction just before it."""
 
     def __init__(self, connection: Any, store: _Store) -> None:
         super().__init__(connection, store)
@@ -182,7 +189,7 @@ class _Core(_Ledger):
         self._own = getattr(connection, "sync_connection", connection)
         listen(self._own, "commit", lambda _: self.commit())
         listen(self._own, "rollback", lambda _: self.roll_back())
-        # The statement has the name of a savepoint, the event has not.
+        # The statement has the name of a savepoint, the event does not.
         listen(self._own, "after_cursor_execute", lambda _, __, said, *___: self.heard(said))
 
     @property
@@ -191,7 +198,7 @@ class _Core(_Ledger):
 
 
 class _SqlAlchemySession(_Ledger):
-    """A session of SQLAlchemy. Its savepoints are transactions within transactions."""
+    """A session of SQLAlchemy. Its savepoints are nested transactions."""
 
     def __init__(self, session: Any, store: _Store) -> None:
         super().__init__(session, store)
@@ -204,7 +211,7 @@ class _SqlAlchemySession(_Ledger):
         batch.belong_to(_innermost(self.connection))
 
     def _ended(self, _: object, transaction: Any) -> None:
-        if transaction not in self._committed:  # rolled back; or closed, which is the same
+        if transaction not in self._committed:  # rolled back, or closed, which is the same
             self.batches = [batch for batch in self.batches if batch.within is not transaction]
             return
         self._committed.remove(transaction)
@@ -216,12 +223,12 @@ class _SqlAlchemySession(_Ledger):
 
 
 def _innermost(session: Any) -> Any:
-    """The savepoint, else the transaction, that is open on a session."""
+    """Return the innermost savepoint or transaction that is open on a session."""
     return session.get_nested_transaction() or session.get_transaction()
 
 
 def _around(transaction: Any) -> Any:
-    """What a savepoint is in, past what a flush opens for itself."""
+    """Return the transaction around a savepoint, past those that a flush opens for itself."""
     found = transaction.parent
     while found.parent is not None and not found.nested:
         found = found.parent
@@ -229,7 +236,9 @@ def _around(transaction: Any) -> Any:
 
 
 class IsolatedTransactions:
-    """A `UserInsertStore` over memory. With what is no connection it stores at once."""
+    """A `UserInsertStore` over memory. With a stand-in instead of a connection it stores at
+    once.
+    """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
@@ -237,13 +246,13 @@ class IsolatedTransactions:
         self._ledgers: dict[int, _Ledger] = {}
 
     def waits(self) -> bool:
-        """Whether the end of a transaction may have been told and not been heard yet."""
+        """Tell whether a commit or rollback may have happened that was not seen yet."""
         return any(isinstance(one, _Asyncpg) and one.batches for one in self._ledgers.values())
 
     async def insert(
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
     ) -> Sequence[Inserted]:
-        del notify  # whoever works on this memory is woken in any case
+        del notify  # workers on this memory are woken in any case
         ledger = self._ledger(connection)
         if ledger is None or not jobs:
             return self._insert(jobs)
@@ -273,7 +282,7 @@ class IsolatedTransactions:
         return answers
 
     def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
-        """Say that there is nothing to do: what is stored at a commit wakes by itself."""
+        """Do nothing: jobs that are stored at a commit wake workers by themselves."""
         del connection, callback
         return True
 
@@ -289,7 +298,7 @@ class IsolatedTransactions:
             if answer.created or answer.replaced
         ]
         batch = _DeferredCalls(jobs[0].id, kept)
-        ledger.batches.append(batch)  # first: without a transaction the answer tells of its end
+        ledger.batches.append(batch)  # first: without a transaction the answer shows its end
         try:
             yield batch, answers
         except BaseException:
@@ -298,7 +307,9 @@ class IsolatedTransactions:
         ledger.entered(batch)
 
     def _tried(self, ledger: _Ledger, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """The answers, from a copy of what these jobs, and those that wait, may meet."""
+        """Return the answers, tried on a copy of the jobs that these and the waiting ones may
+        conflict with.
+        """
         before = [job for batch in ledger.batches for job in batch.jobs]
         scratch = MemoryDatabase(clock=self._db.clock)
         with self._db.moment() as now:
@@ -340,12 +351,14 @@ class IsolatedTransactions:
 
 
 def _unlimited(jobs: Sequence[NewJob]) -> list[NewJob]:
-    """What is tried on a copy needs none of the limits, which stay where they are."""
+    """Remove the limits: a trial on a copy needs none of them."""
     return [msgspec.structs.replace(job, limits=()) for job in jobs]
 
 
 def _driver_of(connection: UserConnection) -> Driver | None:
-    """None: a stand-in. What a driver has and `connection=` does not take is refused, as ever."""
+    """Return the driver of a connection. None: a stand-in. A connection that `connection=` does not
+    take is refused, as in production.
+    """
     try:
         return driver_of(connection)
     except InvalidArgument:

@@ -22,19 +22,19 @@ _SETTING = "windlass_app"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``windlass_app = "shop.jobs:app"`` under ``[tool.pytest.ini_options]``."""
+    """Add the option ``windlass_app = "shop.jobs:app"`` under ``[tool.pytest.ini_options]``."""
     parser.addini(_SETTING, "the app of the fixture windlass_app, as module:name")
 
 
 @pytest.fixture
 def windlass_clock() -> VirtualClock:
-    """The clock of this test's isolated apps. It stands still until the test moves it."""
+    """Return the clock of this test's isolated apps. It moves only when the test moves it."""
     return VirtualClock()
 
 
 @pytest.fixture
 def windlass_isolated(windlass_clock: VirtualClock) -> Iterator[Callable[[Windlass], Windlass]]:
-    """``windlass_isolated(app)``: the app on a memory store, until the end of the test."""
+    """Put apps on a memory store until the end of the test: ``windlass_isolated(app)``."""
     with ExitStack() as stack:
 
         def isolate(app: Windlass) -> Windlass:
@@ -48,7 +48,7 @@ def windlass_isolated(windlass_clock: VirtualClock) -> Iterator[Callable[[Windla
 def windlass_app(
     request: pytest.FixtureRequest, windlass_isolated: Callable[[Windlass], Windlass]
 ) -> Windlass:
-    """The app that the setting ``windlass_app`` names, isolated for this test."""
+    """Isolate the app that the setting ``windlass_app`` names for this test, and return it."""
     return windlass_isolated(_named_app(str(request.config.getini(_SETTING))))
 
 

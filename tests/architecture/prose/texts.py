@@ -16,7 +16,8 @@ from tests.architecture.source import PACKAGE, ROOT
 
 DOORS = (
     *("windlass", "windlass.errors", "windlass.admin", "windlass.storage", "windlass.plugins"),
-    *("windlass.observe", "windlass.web", "windlass.testing"),
+    *("windlass.observe", "windlass.web", "windlass.testing", "windlass.integrations.django"),
+    *("windlass.integrations.fastapi", "windlass.integrations.flask"),
 )
 """Modules whose names users import."""
 
@@ -153,15 +154,19 @@ def _methods(name: str, value: type) -> Iterator[Documented]:
 def docstrings() -> Iterator[Page]:
     """Yield the docstrings behind each door as one page."""
     for door in DOORS:
-        yield Page(
-            door,
-            [
-                Passage(one.name, _without_code(paragraph))
-                for one in documented(door)
-                for paragraph in re.split(r"\n\s*\n", one.text)
-                if not paragraph.startswith(("    ", ">>>"))
-            ],
-        )
+        passages = [
+            Passage(one.name, text) for one in documented(door) for text in paragraphs(one.text)
+        ]
+        yield Page(door, passages)
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs and list items of a docstring. Indented paragraphs are examples."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        if not paragraph.startswith(("    ", ">>>")):
+            for part in re.split(r"^- ", paragraph, flags=re.MULTILINE):
+                if part.strip():
+                    yield _without_code(part)
 
 
 def _without_code(text: str) -> str:

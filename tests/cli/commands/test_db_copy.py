@@ -55,7 +55,7 @@ def test_everything_is_copied_and_again_nothing_is(move: Move) -> None:
     said = move()
     assert said.code == 0
     assert "4, 0 of them copied now" in said.out
-    assert "the same on both sides" in said.out
+    assert "equal on both sides" in said.out
     new = Windlass(move.url)
     stored = new.blocking.run(new.admin.jobs.find(limit=9))
     assert {job.id for job in stored} >= set(ids)
@@ -72,15 +72,15 @@ def test_who_works_is_named_and_nothing_is_copied(move_file: Move) -> None:
     desk.run(register())
     said = move_file()
     assert said.code == 1
-    assert "1 worker at work on SQLite" in said.err
+    assert "1 worker live on SQLite" in said.err
     assert "w1 (process 1 on host)" in said.err
-    assert "Stop them" in said.err
+    assert "Stop workers" in said.err
 
 
 def test_what_cannot_be_copied_is_refused_with_the_reason(move_file: Move) -> None:
     capsys = move_file._capsys
     for words, says in (
-        (("memory://", move_file.url), "memory:// dies with this command"),
+        (("memory://", move_file.url), "memory:// ends with this command"),
         ((move_file.desk.url, move_file.desk.url), "name another storage to copy to"),
         ((move_file.desk.url, "nowhere"), "names no app"),
         (("sqlite:////nowhere/jobs.db", move_file.url), "there is no file /nowhere/jobs.db"),

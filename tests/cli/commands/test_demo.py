@@ -27,9 +27,9 @@ def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> Non
     # A path cannot be broken.
     lines = [line for line in ended.stdout.splitlines() if str(tmp_path) not in line]
     assert max(map(len, lines)) <= 100
-    for word in (*("succeeded", "failed", "cancelled", "discarded"), "kill -9", "Try next"):
+    for word in (*("succeeded", "failed", "cancelled", "discarded"), "kill -9", "Next steps"):
         assert word in ended.stdout
-    assert "its worker was killed (SIGKILL) in mid-run" in ended.stdout
+    assert "its worker was killed (SIGKILL) during the run" in ended.stdout
     assert not (tmp_path / "mine.db").exists()  # the user's own database is none of its business
 
     app = Windlass(f"sqlite:///{kept}")

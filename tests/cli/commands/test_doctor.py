@@ -39,7 +39,7 @@ def test_a_storage_at_work_is_in_order(everywhere: Desk) -> None:
     assert len(found) > 5  # and what the backend says of itself
     said = desk("doctor")
     assert said.out.startswith("✓ ")
-    assert f"0 to look at, {len(wrong)} bad. Name an app" in said.out
+    assert f"0 warnings, {len(wrong)} problems. Name an app" in said.out
     quiet = json.loads(desk("doctor", "--quiet", "--json").out)
     assert {one["name"] for one in quiet} == wrong
 
@@ -70,7 +70,7 @@ def test_with_an_app_waiting_jobs_are_tried(tmp_path: Path) -> None:
     shop.write_text(code.format(more=""))
     subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, check=True, timeout=30)
     fine = windlass("doctor", "shop:app", cwd=tmp_path)
-    assert "1 waiting job tried: the arguments fit." in fine.stdout
+    assert "1 waiting job checked: the arguments fit." in fine.stdout
     shop.write_text(code.format(more=", copies: int"))
     said = windlass("doctor", "shop:app", cwd=tmp_path)
     assert said.returncode == 2

@@ -74,7 +74,7 @@ def test_failed_jobs_are_grouped_shown_and_run_again(everywhere: Desk) -> None:
     assert "raise LookupError(message)" in shown.out
     assert len(desk("errors", "show", first["group"], "--json").json["latest"]) == 3
     dry = desk("errors", "requeue", first["group"], "--dry-run")
-    assert dry.out == "3 jobs would be told. Nothing was changed.\n"
+    assert dry.out == "Would requeue 3 jobs. Nothing was changed.\n"
     assert desk("errors", "requeue", first["group"], "--yes").out == "3 of 3 done.\n"
     assert [one["kind"] for one in desk("errors", "list", "--json").json["groups"]] == [
         second["kind"]
@@ -85,12 +85,12 @@ def test_a_group_nobody_knows_is_refused_with_the_next_step(desk: Desk) -> None:
     for command in ("show", "requeue"):
         said = desk("errors", command, "00000000")
         assert said.code == 1
-        assert "`windlass errors list` shows those there are" in said.err
+        assert "`windlass errors list` shows all groups" in said.err
 
 
 def test_orders_are_listed_with_who_gave_them(everywhere: Desk) -> None:
     desk = everywhere
-    assert desk("audit").out == "Nothing was ordered here.\n"
+    assert desk("audit").out == "The audit log is empty.\n"
     desk("queues", "pause", "mail")
     job = desk.fetch.enqueue_sync("a").id
     desk.run(desk.app.admin.acting("alice").jobs.cancel(job))
@@ -107,7 +107,7 @@ def test_orders_are_listed_with_who_gave_them(everywhere: Desk) -> None:
     rest = desk("audit", "--before", str(newest["number"]), "--json").json
     assert [record["number"] for record in rest] == [oldest["number"]]
     assert len(desk("audit", "--subject", "queue mail", "--json").json) == 1
-    assert desk("audit", "--before", "1").out == "There is nothing older.\n"
+    assert desk("audit", "--before", "1").out == "There are no older entries.\n"
 
 
 @pytest.mark.parametrize(

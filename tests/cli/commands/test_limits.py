@@ -26,16 +26,16 @@ def test_a_bucket_is_emptied_and_filled(everywhere: Desk) -> None:
     desk = everywhere
     desk.fetch.enqueue_sync("a")
     said = desk("limits", "drain", "api")
-    assert said.out == "The bucket of limit api is empty: nothing starts before it refills.\n"
+    assert said.out == "The token bucket of limit api is empty: no job starts before it refills.\n"
     (budget,) = desk("limits", "show", "api", "--json").json["budgets"]
     assert set(budget) == {"key", "running", "tokens", "spent_until", "lanes_waiting"}
     assert budget["tokens"] == 0
-    assert desk("limits", "reset", "api").out == "The bucket of limit api is full.\n"
+    assert desk("limits", "reset", "api").out == "The token bucket of limit api is full.\n"
     assert all(b["tokens"] == 5 for b in desk("limits", "show", "api", "--json").json["budgets"])
 
 
 def test_limits_are_listed_without_what_is_kept_beside_them(desk: Desk) -> None:
-    assert desk("limits", "list").out.startswith("No limit is stored in SQLite")
+    assert desk("limits", "list").out.startswith("SQLite")
     desk.fetch.enqueue_sync("a")
     desk.serve.enqueue_sync("acme")
     desk.pay.enqueue_sync(1)
@@ -58,12 +58,12 @@ def test_a_limit_nobody_knows_is_refused_with_the_one_that_was_meant(desk: Desk)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["set", "api"], "say what to set: --rate or --concurrency"),
+        (["set", "api"], "nothing to set: give --rate or --concurrency"),
         (["set", "api", "--rate", "-1/1s"], "'-1/1s' is no rate. Write 10/1s"),
         (["set", "api", "--concurrency", "0"], "needs concurrency of at least 1"),
         (["set", "api", "--rate", "none"], "neither rate nor concurrency"),
         (["drain", "printer"], "has no rate, so there is no bucket to drain"),
-        (["show"], "say which limit"),
+        (["show"], "give the limit"),
     ],
 )
 def test_a_wrong_command_says_what_would_be_right(desk: Desk, words: list[str], says: str) -> None:
@@ -82,7 +82,7 @@ def test_of_a_limit_with_keys_one_has_to_be_named(desk: Desk) -> None:
     assert [(b["key"], b["tokens"]) for b in budgets] == [("acme", 0)]
     forgot = desk("limits", "drain", "tenant")
     assert forgot.code == 1
-    assert "say which one, for example --key 'acme'" in forgot.err
+    assert "name one, for example --key 'acme'" in forgot.err
     near = desk("limits", "drain", "tenant", "--key", "acmee")
     assert near.code == 0
     assert "Did you mean 'acme'?" in near.err
@@ -125,7 +125,7 @@ def test_an_open_breaker_says_when_it_is_tried_again(desk: Desk) -> None:
 
 def test_a_breaker_in_json_has_these_fields(desk: Desk) -> None:
     assert desk("breakers", "list", "--json").json == []
-    assert desk("breakers", "list").out.startswith("No breaker is stored in SQLite")
+    assert desk("breakers", "list").out.startswith("SQLite")
     desk.pay.enqueue_sync(1)
     assert desk("breakers", "list", "--json").json == [
         {
@@ -146,5 +146,5 @@ def test_a_task_without_a_breaker_is_refused_with_the_one_that_was_meant(desk: D
         said = desk("breakers", *order, "pya")
         assert said.code == 1
         assert "Did you mean 'pay'?" in said.err
-    assert "say what to set" in desk("breakers", "set", "pay").err
+    assert "nothing to set" in desk("breakers", "set", "pay").err
     assert "--cool-down must be a duration" in desk("breakers", "set", "pay", "--cool-down=x").err

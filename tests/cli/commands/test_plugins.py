@@ -110,7 +110,7 @@ def test_plugins_are_listed_with_what_they_say_of_themselves(desk: Desk) -> None
         "Sends the weekly letter to everybody.",
     ]
     assert said.rows[1][:5] == ["windlass", "0", "2", "–", "–"]
-    assert said.rows[1][5].startswith("Keeps the storage small and quick")
+    assert said.rows[1][5].startswith("Deletes jobs after their retention")
     first, second = desk("list", "--json").json
     assert set(first) == set(second) == FIELDS
 
@@ -121,16 +121,16 @@ def test_one_is_shown_with_its_definitions_and_its_grants(desk: Desk) -> None:
     lines = {" ".join(line.split()) for line in said.out.splitlines()}
     assert {
         "newsletter",
-        "what it is Sends the weekly letter to everybody. Written on Sundays.",
+        "description Sends the weekly letter to everybody. Written on Sundays.",
         "running 0 of 10",
-        "asks for mailer",
-        "may bring tasks, schedules",
-        "queues mail, slow",
-        "max running 10 in the whole cluster",
-        "middleware around its own jobs",
-        "services mailer",
+        "needs services mailer",
+        "may add tasks, schedules",
+        "may use queues mail, slow",
+        "max running 10 over all workers",
+        "may add middleware around its own jobs",
+        "may use services mailer",
         "newsletter.weekly mail 1 90s 3 yes Writes to all of them.",
-        "newsletter.test mail no bound – 5 no –",
+        "newsletter.test mail no limit – 5 no –",
         "newsletter.weekly every 15 minutes newsletter.weekly",
     } <= lines
     told = desk("show", "newsletter", "--json").json
@@ -158,7 +158,7 @@ def test_one_that_is_not_there_is_an_error_that_says_which_are(desk: Desk) -> No
     said = desk("show", "newsleter")
     assert said.code == 1
     assert "Did you mean 'newsletter'?" in said.err
-    assert "Here: newsletter, windlass" in said.err
+    assert "Installed: newsletter, windlass" in said.err
 
 
 def test_without_an_app_there_is_our_own(

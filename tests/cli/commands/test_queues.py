@@ -94,14 +94,14 @@ def test_a_queue_is_shown_in_words(desk: Desk) -> None:
     for words in (
         "open",
         "1 ready, 1 scheduled, 0 running.",
-        "no bound",
-        "as its tasks say",
+        "no limit",
+        "set by its tasks",
         "1s, then × 2 each time, at most 5m (the default)",
-        "as the app says",
+        "set by the app",
     ):
         assert words in plain
     desk("queues", "set", "default", "--max-running", "1", "--backoff", "30s")
-    assert "1 in the whole cluster" in desk("queues", "show", "default").out
+    assert "1 over all workers" in desk("queues", "show", "default").out
     assert "30s each time" in desk("queues", "show", "default").out
 
 
@@ -141,13 +141,13 @@ def test_a_queue_may_be_paused_before_its_first_job_and_a_note_says_so(desk: Des
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["show"], "say which queue"),
+        (["show"], "give the queue"),
         (["show", "a", "b", "c"], "one queue at a time"),
         (["show", "shop:app", "mail"], "give an app or --url, not both"),
         (["pause", "two words"], "a queue's name must be"),
-        (["set", "mail"], "say what to set: --max-running"),
+        (["set", "mail"], "nothing to set: give --max-running"),
         (["set", "mail", "--max-running", "0"], "to let nothing run, pause the queue"),
-        (["set", "mail", "--max-running", "many"], "it is a whole number such as 5"),
+        (["set", "mail", "--max-running", "many"], "must be a whole number such as 5"),
         (["set", "mail", "--backoff", "exponental:5s"], "Did you mean 'exponential'?"),
         (["set", "mail", "--keep-failed", "long"], "it must be a duration such as"),
         (["set", "mail", "--keep-failed", "-1d"], "it must be a duration such as"),
@@ -174,7 +174,7 @@ def test_an_app_is_named_before_the_queue_and_its_queues_are_known(tmp_path: Pat
     assert "paused" in listed
     forgot = windlass("queues", "pause", "shop:app", cwd=tmp_path)
     assert forgot.returncode == 1
-    assert "say which queue, after the app: shop:app QUEUE" in forgot.stderr
+    assert "give the queue after the app: shop:app QUEUE" in forgot.stderr
     by_url = {"WINDLASS_URL": "sqlite:///shop.db"}
     assert "paused" in windlass("queues", "show", "mail", cwd=tmp_path, env=by_url).stdout
 
@@ -193,7 +193,7 @@ def test_a_queue_that_rests_says_how_long_and_is_warmed(desk: Desk) -> None:
     told = desk("queues", "show", "api", "--json").json
     assert (told["cooling"], told["cool_downs"]) == (True, 1)
     ((*_, state),) = desk("queues", "list").rows
-    assert state.startswith("cooling for ")
+    assert state.startswith("cooling down for ")
     assert "1 in a row so far" in desk("queues", "show", "api").out
     warmed = desk("queues", "warm", "api", "--json").json
     assert (warmed["cooling"], warmed["cool_until"], warmed["cool_downs"]) == (False, None, 0)

@@ -164,7 +164,7 @@ def test_schedules_are_listed_and_shown(everywhere: Diary) -> None:
     diary = everywhere
     rows = {row[0]: row[1:] for row in diary("list").rows}
     assert list(rows) == ["by-hand", "report", "windlass.retention", "windlass.tidy"]
-    assert rows["by-hand"] == ["only when somebody triggers it", "active", "–", "none yet"]
+    assert rows["by-hand"] == ["only when triggered", "active", "–", "none yet"]
     when, state, after, last = rows["report"]
     assert (when, state, last) == ("at 08:00 every day, Europe/Berlin", "active", "none yet")
     assert after.startswith("in ")
@@ -180,7 +180,7 @@ def test_schedules_are_listed_and_shown(everywhere: Diary) -> None:
     assert (shown["declared"], shown["changed_by"]) == (True, "code")
     chore = diary("show", "windlass.tidy", "--json").json
     assert (chore["task"], chore["arguments"], chore["breaker"]) == (None, None, None)
-    assert "a chore of Windlass itself" in diary("show", "windlass.tidy").out
+    assert "a chore of Windlass" in diary("show", "windlass.tidy").out
 
 
 def test_a_schedule_is_made_changed_and_deleted(everywhere: Diary) -> None:
@@ -211,7 +211,7 @@ def test_a_schedule_is_made_changed_and_deleted(everywhere: Diary) -> None:
     )
     again = diary.by_app("create", "tokyo", "--manual", *task)
     assert again.code == 1
-    assert "there is a schedule 'tokyo' already" in again.err
+    assert "schedule 'tokyo' already exists" in again.err
 
     told = diary("set", "tokyo", "--every=5m", "--after-end", "--overlap=skip", "--ends=none")
     assert "5 minutes after the last run has ended" in told.out
@@ -233,14 +233,14 @@ def test_what_was_changed_is_shown_with_what_the_code_says(everywhere: Diary) ->
     assert told["rule"] == {"once": "2030-12-24T07:00:00Z"}
     assert told["changed"] == {
         "rule": {
-            "code": "only when somebody triggers it",
+            "code": "only when triggered",
             "now": "once, at 2030-12-24 07:00:00 UTC",
         },
         "arguments": {"code": '{"region":"us"}', "now": '{"region":"jp"}'},
     }
     diary.work()  # a restart
     plain = diary("show", "by-hand").out
-    assert '{"region":"jp"}, where the code says {"region":"us"}' in plain
+    assert '{"region":"jp"}; in the code: {"region":"us"}' in plain
     assert diary.report("by-hand").plan.rule == Once(datetime(2030, 12, 24, 7, tzinfo=UTC))
     back = diary("reset", "by-hand", "--json").json
     assert (back["changed"], back["arguments"]) == ({}, {"region": "us"})
@@ -266,7 +266,7 @@ def test_a_schedule_is_triggered_and_its_runs_are_told(everywhere: Diary) -> Non
     assert busy.code == 1
     assert "1 of its runs is waiting or running" in busy.err
     diary.work()
-    assert re.fullmatch(r"Job [0-9a-f]{32} was made\.\n", diary("trigger", "by-hand").out)
+    assert re.fullmatch(r"Enqueued job [0-9a-f]{32}\.\n", diary("trigger", "by-hand").out)
     told = diary("show", "by-hand", "--json").json
     assert [set(run) for run in told["runs"]] == [RUN, RUN]
     assert [run["outcome"] for run in told["runs"]] == ["waiting", "succeeded"]
@@ -282,7 +282,10 @@ def test_a_removed_schedule_stays_removed_until_it_is_reset(everywhere: Diary) -
     diary = everywhere
     job = diary("trigger", "by-hand", "--json").json["job"]
     said = diary("remove", "by-hand", "--cancel-runs", "--yes")
-    assert said.out == "Schedule by-hand is removed and stays so; `reset` brings it back.\n"
+    assert (
+        said.out
+        == "Schedule by-hand is removed. Workers that declare it do not restore it; `reset` does.\n"
+    )
     assert diary.run(diary.app.admin.jobs.get(job)).state is State.CANCELLED
     diary.work()
     assert "by-hand" not in diary("list").out
@@ -304,8 +307,8 @@ def test_a_schedule_is_shown_in_words(diary: Diary) -> None:
         "08:00:00 CE",
         "up to 90s",
         "2020-01-01 00:00:00 UTC",
-        "0 fired, 0 left out",
-        "skip, where the code says one",
+        "0 fired, 0 skipped",
+        "skip; in the code: one",
         "last changed",
     ):
         assert words in plain, plain
@@ -330,7 +333,7 @@ def test_an_empty_storage_says_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = Diary(empty_file(tmp_path), capsys)
-    assert empty("list").out.startswith("No schedule is stored in SQLite")
+    assert empty("list").out.startswith("SQLite")
     assert empty("list", "--json").json == []
     empty.close()
 
@@ -397,7 +400,7 @@ def test_one_that_was_made_at_run_time_is_removed_without_a_promise(diary: Diary
     assert diary("remove", "tokyo", "--yes").out == "Schedule tokyo is removed.\n"
     said = diary("reset", "tokyo")
     assert said.code == 1
-    assert "made at run time" in said.err
+    assert "created at run time" in said.err
 
 
 # --- wrong commands -------------------------------------------------------------------------------
@@ -416,15 +419,15 @@ def test_a_schedule_nobody_knows_is_refused_with_the_one_that_was_meant(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["show"], "say which schedule"),
+        (["show"], "give the schedule"),
         (["show", "a", "b", "c"], "one schedule at a time"),
-        (["set", "report"], "say what to set: a rule, --args"),
+        (["set", "report"], "nothing to set: give a rule, --args"),
         (["set", "report", "--cron=0 8 * *"], "five fields, minute hour day month weekday"),
         (["set", "report", "--cron=0 8 31 2 *"], "is no cron expression"),
         (["set", "report", "--cron=@daily", "--tz=Europe/Berln"], "Europe/Berlin"),
         (["set", "report", "--tz=Europe/Berlin"], "--tz belongs to --cron"),
         (["set", "report", "--after-end"], "--after-end belongs to --every"),
-        (["set", "report", "--cron=@daily", "--manual"], "one rule at a time"),
+        (["set", "report", "--cron=@daily", "--manual"], "give one rule"),
         (["set", "report", "--every=often"], "--every must be a duration"),
         (["set", "report", "--every=0s"], "at least a millisecond"),
         (["set", "report", "--once=tomorrow"], "2030-12-24T08:00+01:00"),
@@ -438,7 +441,7 @@ def test_a_schedule_nobody_knows_is_refused_with_the_one_that_was_meant(
         (["set", "report", "--jitter=bit"], "it must be a duration such as"),
         (["set", "report", "--args={}"], "--args needs the app"),
         (["create", "new", "--manual", "--task=report"], "name the app that has the task"),
-        (["create", "new", "--task=report"], "say when: --cron"),
+        (["create", "new", "--task=report"], "give a rule: --cron"),
         (["create", "new", "--manual"], "--task"),
     ],
 )
@@ -509,7 +512,7 @@ def test_an_app_is_named_before_the_schedule(tmp_path: Path) -> None:
     assert "every hour" in windlass("schedules", "list", cwd=tmp_path, env=by_url).stdout
     forgot = windlass("schedules", "pause", "shop:app", cwd=tmp_path)
     assert forgot.returncode == 1
-    assert "say which schedule, after the app: shop:app SCHEDULE" in forgot.stderr
+    assert "give the schedule after the app: shop:app SCHEDULE" in forgot.stderr
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ async def test_a_frame_tells_how_things_stand() -> None:
     head, line, *rest = text.splitlines()
     assert head.startswith("windlass top  memory")
     assert head.endswith("UTC  every 2 s")
-    assert re.fullmatch(r"▁{37}▄▁{20}█▁  4 runs ended in 60 minutes, 1 in an error", line)
+    assert re.fullmatch(r"▁{37}▄▁{20}█▁  4 runs ended in 60 minutes, 1 with an error", line)
     rows = [[cell for cell in re.split(r"  +", row.strip()) if cell] for row in rest if row]
     by_name = {row[0]: row for row in rows}
     # 3 runs in the four minutes that are over, and none in the one that has just begun.
@@ -97,7 +97,7 @@ async def test_a_narrow_screen_leaves_columns_out_and_folds_no_name(width: int) 
             (job,) = await claim(storage, worker=worker, queue=queue)
             await happened(storage, job, GaveUp(OOPS))
             text = drawn(await read_frame(app), width)
-    assert "1 run ended in 60 minutes, 1 in an error" in " ".join(text.split())
+    assert "1 run ended in 60 minutes, 1 with an error" in " ".join(text.split())
     heads = [line.split() for line in text.splitlines() if line.startswith(("queue", "worker"))]
     assert heads[0][-1] == "state"
     assert heads[1][:2] == ["worker", "state"]

@@ -60,7 +60,7 @@ def test_a_wrong_instant_says_how_they_are_written(desk: Desk) -> None:
     for text in ("yesterday", "2030-01-01T00:00"):
         said = desk("jobs", "list", "--created-from", text)
         assert said.code == 1
-        assert "--created-from takes an instant with its zone" in said.err
+        assert "--created-from takes an instant with its time zone" in said.err
 
 
 # --- everything that matches ----------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk)
     ids = broken(desk, 1, 2, 3)
     filters = ("--all", "--state", "failed", "--queue", "bank")
     dry = desk("jobs", "requeue", *filters, "--dry-run")
-    assert dry.out == "3 jobs would be told. Nothing was changed.\n"
+    assert dry.out == "Would requeue 3 jobs. Nothing was changed.\n"
     assert desk("jobs", "requeue", *filters, "--dry-run", "--json").json["matched"] == 3
     some = desk("jobs", "requeue", *filters, "--limit", "2", "--yes")
     assert (some.code, some.out) == (0, "2 of 2 done.\n")
@@ -81,7 +81,7 @@ def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk)
         *("matched", "exact", "done", "requested", "conflicts", "skipped", "dry_run")
     }
     assert (
-        desk("jobs", "requeue", *filters, "--yes").out == "No job matches; nothing was changed.\n"
+        desk("jobs", "requeue", *filters, "--yes").out == "No job matches. Nothing was changed.\n"
     )
     edited = desk(
         *("jobs", "edit", "--all", "--queue", "bank", "--state", "ready", "--yes"),
@@ -145,7 +145,7 @@ def test_jobs_that_another_keeps_from_running_are_told(desk: Desk) -> None:
     said = desk("jobs", "requeue", "--all", "--state", "failed", "--yes")
     assert said.code == 1
     assert said.out == "0 of 1 done.\n"
-    assert "1 were left as they are" in said.err
+    assert "1 not changed: other jobs hold their unique keys" in said.err
 
 
 # --- single ones ----------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_one_job_is_named_by_a_shortened_id_and_several_by_whole_ones(everywhere
     assert [record["subject"] for record in audit] == [f"job {first}"]
     several = desk("jobs", "requeue", short_id(first), second)
     assert several.code == 1
-    assert "several jobs at once take whole ids, or --all with a filter" in several.err
+    assert "for several jobs give whole ids, or --all with a filter" in several.err
     unknown = desk("jobs", "show", "f" * 9)
     assert unknown.code == 1
     assert "None of the newest 100,000 jobs has an id that ends with fffffffff" in unknown.err
@@ -191,12 +191,12 @@ def test_one_job_is_named_by_a_shortened_id_and_several_by_whole_ones(everywhere
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["requeue", "--all"], "requeue which of all jobs? Say --state"),
-        (["cancel", "--state", "ready", "a"], "go with --all"),
-        (["cancel", "a", "--dry-run"], "go with --all"),
-        (["cancel", "a", "--all", "--queue", "q"], "name jobs, or say --all"),
-        (["requeue", "--all", "--queue", "q", "--as-new"], "--as-new is for jobs that are named"),
-        (["edit", "a"], "say what to change: --due, --priority or --to-queue"),
+        (["requeue", "--all"], "requeue which jobs? --all needs --state"),
+        (["cancel", "--state", "ready", "a"], "need --all"),
+        (["cancel", "a", "--dry-run"], "need --all"),
+        (["cancel", "a", "--all", "--queue", "q"], "give job ids, or --all"),
+        (["requeue", "--all", "--queue", "q", "--as-new"], "--as-new needs job ids"),
+        (["edit", "a"], "nothing to change: give --due, --priority or --to-queue"),
         (["edit", "a" * 32, "--due", "soon"], "--due takes an instant"),
     ],
 )

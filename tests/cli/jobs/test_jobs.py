@@ -176,7 +176,7 @@ def test_jobs_are_counted_exactly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert desk("jobs", "count", "--task", "fetch", "--json").json == {"count": 5}
     listed = desk("queues", "list").out
     assert "2+" in listed
-    assert "--exact counts them all" in listed
+    assert "--exact counts all of them" in listed
     exact = desk("queues", "list", "--exact").out
     assert "+" not in exact
 
@@ -278,7 +278,7 @@ def test_a_job_is_explained(everywhere: Desk) -> None:
     given = shlex.quote(desk.url) if redacted_url(desk.url) == desk.url else '"$WINDLASS_URL"'
     assert f"→ Resume it: `windlass queues resume --url {given} mail`" in plain
     assert "also" in plain
-    assert "nobody can say" in plain
+    assert "expected  unknown" in plain
 
 
 def test_an_explanation_says_when_the_job_is_expected(desk: Desk) -> None:
@@ -338,7 +338,7 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked(everywhere: Desk)
     assert "it is cancelled, and cancel needs a job that has not ended" in late.err
     claimed = running(desk, NewJob(id=new_job_id(), task="slow", queue="slow"))
     asked = desk("jobs", "cancel", claimed.claim.job, "--yes")
-    assert "its worker is told" in asked.out
+    assert "its worker was asked to stop" in asked.out
     assert desk.run(desk.app.admin.jobs.get(claimed.claim.job)).cancel_requested
 
 
@@ -386,9 +386,9 @@ def test_an_unknown_id_is_said_with_the_next_step(desk: Desk, command: str) -> N
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["show"], "say which id"),
+        (["show"], "give the id"),
         (["show", "a", "b", "c"], "one id at a time"),
-        (["requeue"], "say which id"),
+        (["requeue"], "give the id"),
         (["requeue", "shop:app", "a"], "give an app or --url, not both"),
         (["list", "--state", "asleep"], "'asleep' is not one of 'waiting'"),
         (["list", "--limit", "0"], "0 is not in the range 1<=x<=1000"),
@@ -420,7 +420,7 @@ def test_an_app_is_named_before_the_ids(tmp_path: Path) -> None:
     paused = windlass("jobs", "explain", "shop:app", made[0], cwd=tmp_path).stdout
     assert "Resume it: `windlass queues resume shop:app default`" in paused
     forgot = windlass("jobs", "explain", "shop:app", cwd=tmp_path)
-    assert "say which id, after the app: shop:app ID" in forgot.stderr
+    assert "give the id after the app: shop:app ID" in forgot.stderr
 
 
 def windlass_python(code: str, folder: Path) -> str:

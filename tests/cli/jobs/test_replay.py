@@ -125,7 +125,10 @@ def test_a_handler_runs_here_and_the_job_stays_as_it_is(replayed: Replayed) -> N
     before = replayed.stored()
     said = replayed(job)
     assert (said.code, said.out) == (0, "It returned 3.\n")
-    assert f"Replaying job {job}, task replayed.add. The stored one (waiting) stays" in said.err
+    assert (
+        f"Replaying job {job}, task replayed.add. The stored job (waiting) is not changed"
+        in said.err
+    )
     assert "progress 50% half way" in said.err
     assert "adding on 7" in said.err
     assert said.err.count("would enqueue replayed.told on queue ears; nothing was stored") == 2
@@ -157,7 +160,7 @@ def test_what_a_worker_would_make_of_it_is_told(replayed: Replayed) -> None:
     assert "windlass/_cli" not in broken.out
     assert "price = order" not in broken.out
     assert 'raise LookupError(f"no order {order}")' in broken.out
-    assert replayed(replayed.enqueue("later")).out == "It asked to be run again after 1 m.\n"
+    assert replayed(replayed.enqueue("later")).out == "It asked to run again after 1 m.\n"
     once = replayed.shop.broken.options(max_attempts=1).enqueue_sync(8).id
     assert "A worker would fail the job, this was its last attempt" in replayed(once).out
     gone = replayed(replayed.enqueue("hopeless"))

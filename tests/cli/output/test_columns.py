@@ -25,7 +25,7 @@ def test_an_id_is_on_one_line_at_any_width(
     for width in range(40, 140):
         monkeypatch.setenv("COLUMNS", str(width))
         print_table(TITLES, [row])
-        table, _, left_out = unstyle(capsys.readouterr().out).partition("Left out")
+        table, _, left_out = unstyle(capsys.readouterr().out).partition("Columns left out")
         assert max(map(len, table.splitlines())) <= width
         shown = JOB if JOB in table else short_id(JOB)
         assert shown in table, width

@@ -71,7 +71,9 @@ def test_the_last_line_tells_everything() -> None:
     assert tally.last() == "no job was run in 0 ms"
     clock.now += 10
     tally.take({Verb.SUCCEED: 40, "refused": 1}, running=0, slots=1)
-    assert tally.last() == ("40 succeeded, 1 dropped because their claim was lost in 10 s (4.1/s)")
+    assert tally.last() == (
+        "40 succeeded, 1 not stored because their claim was lost in 10 s (4.1/s)"
+    )
 
 
 def test_what_workers_did_is_counted_and_what_was_ordered_is_not() -> None:

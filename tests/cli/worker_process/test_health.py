@@ -63,7 +63,7 @@ def test_a_worker_is_ready_until_it_drains_and_gone_when_it_has_ended(shop: Shop
         assert get(port, "/metrics")[0] == 404
         assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
-        worker.wait_for("SIGTERM: no new jobs")
+        worker.wait_for("SIGTERM: taking no new jobs")
         assert until(lambda: get(port, "/readyz") != READY)
         # Its job still runs: it drains, and that is no reason to kill it.
         assert get(port, "/readyz") == (503, "not ready: draining\n")

@@ -14,8 +14,7 @@ NOW = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 def test_nothing_is_left_only_when_nothing_waits() -> None:
     assert (
-        remaining_in_words([QueueCounts(queue="a", succeeded=5)], None, NOW)
-        == "nothing is left to do"
+        remaining_in_words([QueueCounts(queue="a", succeeded=5)], None, NOW) == "no jobs are left"
     )
 
 
@@ -23,19 +22,18 @@ def test_what_waits_for_later_is_told_with_the_next_time() -> None:
     counts = [QueueCounts(queue="a", scheduled=1), QueueCounts(queue="b", scheduled=1)]
     due = NOW + timedelta(hours=1)
     assert remaining_in_words(counts, due, NOW) == (
-        f"nothing is ready; 2 jobs wait for later, the next at {due.astimezone():%H:%M:%S}"
+        f"no job is ready; 2 jobs are scheduled, the next at {due.astimezone():%H:%M:%S}"
     )
     far = NOW + timedelta(days=3)
     assert remaining_in_words(counts[:1], far, NOW) == (
-        f"nothing is ready; 1 job waits for later, the next at {far.astimezone():%Y-%m-%d %H:%M:%S}"
+        f"no job is ready; 1 job is scheduled, the next at {far.astimezone():%Y-%m-%d %H:%M:%S}"
     )
 
 
 def test_what_waits_in_a_paused_queue_is_told() -> None:
     counts = [QueueCounts(queue="a", ready=1000, paused=True)]
     assert (
-        remaining_in_words(counts, None, NOW)
-        == "nothing is ready; 1,000 jobs wait in a paused queue"
+        remaining_in_words(counts, None, NOW) == "no job is ready; 1,000 jobs are in a paused queue"
     )
 
 
@@ -43,11 +41,11 @@ def test_a_worker_that_ends_says_what_waits_for_later(shop: Shop) -> None:
     shop.enqueue("add", 1, 2)
     late = shop.enqueue("add", 1, 2, delay=3600)
     due = shop.job(late).due.astimezone()
-    said = f"nothing is ready; 1 job waits for later, the next at {due:%H:%M:%S}"
+    said = f"no job is ready; 1 job is scheduled, the next at {due:%H:%M:%S}"
     ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
     assert f"{said}: 1 succeeded in " in ended.stderr
     ended = windlass("worker", "shop:app", "--until-empty", "--processes", "2", cwd=shop.folder)
     assert ended.returncode == 0
-    assert ended.stderr.count("ended in order after ") == 2
+    assert ended.stderr.count("stopped after ") == 2
     assert said in ended.stderr
-    assert "nothing is left to do" not in ended.stderr
+    assert "no jobs are left" not in ended.stderr

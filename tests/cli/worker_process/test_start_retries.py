@@ -32,7 +32,7 @@ app = Windlass(os.environ["STORE"])
 async def add(a: int, b: int) -> int:
     return a + b
 """
-AWAY = "the storage cannot be used yet; waiting for it: "
+AWAY = "waiting for the storage: "
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_server_that_comes_late_is_waited_for(
         assert not until(lambda: any(one.process.poll() is not None for one, _, _ in waiting), 8)
         for late, port, server in waiting:
             server.start()
-            late.wait_for("the storage can be used after")
+            late.wait_for("the storage is available after")
             assert until(lambda port=port: get(port, "/readyz") == READY)
             assert enqueue(server.url)() == 3
             late.signal(signal.SIGTERM)
@@ -100,7 +100,7 @@ def test_a_server_that_comes_late_is_waited_for(
 def test_the_wait_has_a_limit_where_one_is_given(folder: Path, processes: int) -> None:
     url = f"redis://127.0.0.1:{free_port()}"
     with worker(folder, url, "--wait-for-store", "1s", "--processes", str(processes)) as late:
-        late.wait_for(r"does not answer.* \(waited 1 s for it, as --wait-for-store says\)")
+        late.wait_for(r"does not answer.* \(gave up after 1 s: --wait-for-store\)")
         assert late.wait() == 1
     assert "started again" not in late.text
 
@@ -152,7 +152,7 @@ def test_a_worker_starts_on_a_full_redis_that_has_its_jobs(folder: Path, own_val
     line = redis.Redis.from_url(server.url)
     line.config_set("maxmemory", "1mb")
     with worker(folder, server.url) as started:
-        started.wait_for("cannot claim jobs, trying on: .*has no memory left")
+        started.wait_for("cannot claim jobs, retrying: .*has no memory left")
         line.config_set("maxmemory", "0")
         assert result() == 3
     line.close()
@@ -164,6 +164,6 @@ def test_a_full_redis_without_its_jobs_is_waited_for(folder: Path, own_valkey: O
     with worker(folder, server.url) as late:
         late.wait_for(f"{AWAY}.*has no memory left")
         line.config_set("maxmemory", "0")
-        late.wait_for("the storage can be used after")
+        late.wait_for("the storage is available after")
         assert enqueue(server.url)() == 3
     line.close()

@@ -47,13 +47,13 @@ def test_once_it_was_ready_the_row_is_broken() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (0, "ended in order"),
+        (0, "stopped"),
         (1, "could not start"),
         (70, "crashed"),
         (73, "ended before it could store every outcome"),
-        (75, "is worn out"),
+        (75, "stopped to be replaced"),
         (3, "ended with exit code 3"),
-        (-9, "was killed by SIGKILL (out of memory, or somebody's kill -9)"),
+        (-9, "was killed by SIGKILL (out of memory, or kill -9)"),
         (-11, "was killed by SIGSEGV (a crash in native code)"),
         (-15, "was killed by SIGTERM"),
         (-64, "was killed by SIGRTMAX"),

@@ -33,7 +33,7 @@ def started(supervisor: Running) -> list[int]:
 def test_one_banner_speaks_for_all_and_lines_say_which_worker(shop: Shop) -> None:
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         supervisor.wait_for(r"windlass \S+: supervisor, pid \d+, 2 workers for shop:app")
-        supervisor.wait_for(r"stop +Ctrl\+C or SIGTERM: running jobs may end")
+        supervisor.wait_for(r"stop +Ctrl-C or SIGTERM: running jobs may finish")
         supervisor.wait_for(r"\[2\] . worker w\w+ started")
         job = shop.enqueue("add", 1, 2)
         supervisor.wait_for(rf"\[[12]\] ✓ succeeded {short_id(job)}")
@@ -60,7 +60,7 @@ def test_a_killed_worker_is_named_and_started_again(shop: Shop) -> None:
         os.kill(first, signal.SIGKILL)
         supervisor.wait_for(
             rf"worker 1 \(pid {first}\) was killed by SIGKILL .* after .*; "
-            r"it is started again in 0.5 s"
+            r"restarting it in 0.5 s"
         )
         supervisor.wait_for(r"\[1\] . worker w\w+ started, pid \d+")
         assert until(lambda: shop.job(job).state is State.SUCCEEDED)
@@ -75,7 +75,7 @@ def test_workers_whose_database_was_deleted_are_started_again_on_the_new_one(sho
         for _ in range(2):
             supervisor.wait_for(
                 r"worker \d .* lost its database, which was deleted or replaced after .*; "
-                r"it is started again in 0.5 s"
+                r"restarting it in 0.5 s"
             )
         for _ in range(2):
             supervisor.wait_for(r"worker w\w+ started, pid \d+")
@@ -123,9 +123,7 @@ def test_a_child_that_dies_at_import_is_started_again_and_then_given_up(shop: Sh
     (shop.folder / "broken.py").write_text("from shop import app\n1 / 0\n")
     with Running("worker", "broken:app", "--processes", "2", cwd=shop.folder) as supervisor:
         for pause in ("0.5", "1", "2", "4"):
-            supervisor.wait_for(
-                rf"worker 1 .* could not start .*; it is started again in {pause} s"
-            )
+            supervisor.wait_for(rf"worker 1 .* could not start .*; restarting it in {pause} s")
         assert supervisor.wait() == 1
         assert supervisor.text.count("ZeroDivisionError: division by zero") >= 5
         assert (
@@ -144,7 +142,7 @@ def test_the_others_stop_in_order_when_one_is_given_up(shop: Shop) -> None:
     with Running("worker", "odd:app", "--processes", "2", cwd=shop.folder) as supervisor:
         supervisor.wait_for(r"worker 2 \(pid \d+\) ended with exit code 3 after")
         supervisor.wait_for(r"giving up: worker 2 died 5 times in a row .* ended with exit code 3")
-        supervisor.wait_for(r"\[1\] .* stopped in order: 1 succeeded")
+        supervisor.wait_for(r"\[1\] .* stopped: 1 succeeded")
         assert supervisor.wait() == 1
     assert shop.job(job).state is State.SUCCEEDED
 
@@ -169,7 +167,7 @@ def test_memory_is_refused_with_several_processes(tmp_path: Path) -> None:
     )
     ended = windlass("worker", "throwaway:app", "--processes", "2", cwd=tmp_path)
     assert ended.returncode == 1
-    assert "memory:// lives in one process" in ended.stderr
+    assert "memory:// belongs to one process" in ended.stderr
     assert "Use sqlite:///jobs.db, or leave out --processes." in ended.stderr
 
 
@@ -185,7 +183,7 @@ def test_the_first_signal_is_passed_on_and_waited_for(shop: Shop) -> None:
         jobs = [shop.enqueue("nap", 3.0) for _ in range(2)]
         assert until(lambda: all(shop.begun(job) for job in jobs))
         supervisor.signal(signal.SIGINT)
-        supervisor.wait_for("SIGINT: the workers take no new jobs and end when")
+        supervisor.wait_for("SIGINT: the workers take no new jobs and stop when")
         assert supervisor.wait() == 0
         assert not any(alive(child) for child in children)
     assert [shop.job(job).state for job in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
@@ -199,9 +197,9 @@ def test_the_second_signal_interrupts_and_the_attempts_are_given_back(shop: Shop
         started(supervisor)
         assert until(lambda: all(shop.begun(job) for job in jobs))
         supervisor.signal(signal.SIGTERM)
-        supervisor.wait_for("Again to interrupt it now")
+        supervisor.wait_for("Send it again to interrupt")
         supervisor.signal_again(signal.SIGTERM)
-        supervisor.wait_for("SIGTERM again: the workers interrupt what they run")
+        supervisor.wait_for("SIGTERM again: the workers interrupt their jobs")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
     assert [(shop.job(job).state, shop.job(job).attempt) for job in jobs] == [
@@ -221,7 +219,7 @@ def test_a_signal_to_a_supervisor_and_to_its_workers_is_one_request(shop: Shop) 
         for pid in supervisor.pids():
             os.kill(pid, signal.SIGTERM)
         supervisor.signal(signal.SIGTERM)
-        supervisor.wait_for("Again to interrupt it now")
+        supervisor.wait_for("Send it again to interrupt")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
     assert [shop.job(job).state for job in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
@@ -231,7 +229,7 @@ def test_a_worker_that_is_told_to_stop_by_somebody_else_is_replaced(shop: Shop) 
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         first, _ = started(supervisor)
         os.kill(first, signal.SIGTERM)
-        supervisor.wait_for(rf"worker 1 \(pid {first}\) ended in order after .*started again")
+        supervisor.wait_for(rf"worker 1 \(pid {first}\) stopped after .*; restarting it")
         supervisor.wait_for(r"\[1\] . worker w\w+ started, pid \d+")
 
 
@@ -256,7 +254,9 @@ def test_worn_out_workers_are_replaced_at_once_until_nothing_is_left(shop: Shop)
         *("--max-jobs", "5", "--until-empty"),
         cwd=shop.folder,
     ) as supervisor:
-        supervisor.wait_for(r"worker \d \(pid \d+\) is worn out after .* and is replaced at once")
+        supervisor.wait_for(
+            r"worker \d \(pid \d+\) stopped to be replaced after .*; the next one starts now"
+        )
         assert supervisor.wait(60) == 0
         assert "all workers have ended: 30 succeeded" in supervisor.text
     assert all(shop.job(job).state is State.SUCCEEDED for job in jobs)
@@ -268,7 +268,7 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
     ) as supervisor:
         supervisor.wait_for(r"it uses \d+ MiB \(max_megabytes=1\)")
         supervisor.wait_for(
-            r"worker \d \(pid \d+\) is worn out after .*; it is started again in 0.5 s"
+            r"worker \d \(pid \d+\) stopped to be replaced after .*; restarting it in 0.5 s"
         )
 
 
@@ -279,9 +279,9 @@ def test_workers_that_are_told_to_stop_are_not_replaced(shop: Shop) -> None:
     ) as supervisor:
         started(supervisor)
         told = windlass("workers", "stop", "shop:app", "--all", "--yes", cwd=shop.folder)
-        assert "2 workers are asked to stop." in told.stdout
+        assert "Asked 2 workers to stop." in told.stdout
         for _ in range(2):
-            supervisor.wait_for(r"worker \d \(pid \d+\) .*: an operator ordered it, so it is not")
+            supervisor.wait_for(r"worker \d \(pid \d+\) .*: an operator stopped it, so it is not")
         assert supervisor.wait() == 0
 
 

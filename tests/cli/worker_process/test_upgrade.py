@@ -112,7 +112,7 @@ def test_a_supervisor_tries_a_worker_that_is_too_old_once_more_and_gives_up(tmp_
     with Running("worker", "yard:app", "--processes", "2", cwd=tmp_path, instead=prefix) as both:
         both.wait_for("started, pid")
         yard.change(upgraded)
-        both.wait_for("is too old for its storage .*: upgrade windlass. It is started again in 0.2")
+        both.wait_for("is too old for its storage .*: upgrade windlass. Restarting it once in 0.2")
         both.wait_for("giving up: .* is too old for its storage .*Upgrade windlass in this process")
         assert both.wait() == 78
     yard.close()

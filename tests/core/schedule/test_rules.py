@@ -153,7 +153,7 @@ def test_a_rule_survives_being_stored(rule: Rule) -> None:
         (Every(0.05), "every 50 milliseconds"),
         (Every(MINUTE, "end"), "1 minute after the last run has ended"),
         (Once(NOON), "once, at 2026-03-27 12:00:00 UTC"),
-        (Manual(), "only when somebody triggers it"),
+        (Manual(), "only when triggered"),
     ],
 )  # fmt: skip
 def test_a_rule_in_plain_words(rule: Rule, words: str) -> None:

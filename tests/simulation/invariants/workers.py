@@ -197,4 +197,19 @@ class Poison(WorldRule):
                     self.ledger.object("24 poison", f"{body.job} ended its worker a fourth time")
 
 
-RULES_OF_WORKERS: list[type[WorldRule]] = [Burials, Recovery, CancelArrives, Bodies, Poison]
+class SingleRuns(WorldRule):
+    """24: a job that must not run twice is not given back once its handler was entered."""
+
+    def job_changed(self, change: Change) -> None:
+        before, asked = change.before, self.ledger.asked.get(change.job)
+        if before is None or asked is None or asked.on_lost != "fail":
+            return
+        entered = (change.job, before.claim_number) in self.ledger.bodies
+        last = before.attempt >= before.max_attempts
+        if last and entered and ended(change) in {Verb.RETRY, Verb.RELEASE}:
+            self.ledger.object("24 single runs", f"job {change.job} runs a second time")
+
+
+RULES_OF_WORKERS: list[type[WorldRule]] = [
+    *(Burials, Recovery, CancelArrives, Bodies, Poison, SingleRuns),
+]

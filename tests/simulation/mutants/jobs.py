@@ -152,7 +152,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=66)
+@mutant("memory", first=138)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = ApplyRules.end
 
@@ -503,7 +503,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=76)
+@mutant("memory", first=133)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(StopCause.CANCEL))
 
@@ -622,3 +622,26 @@ def losses_are_counted_and_never_enough(patch: Patch) -> None:
 
     patch(core_transition, "_lost", forgive)
     patch(Poison, "death", lambda self, process: None)
+
+
+# --- single runs ------------------------------------------------------------------------------
+
+
+@mutant("memory", "24 single runs")
+def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
+    give_back = core_outcome._given_back
+
+    def generous(job: Any, outcome: Any, **how: Any) -> Any:
+        return give_back(msgspec.structs.replace(job, on_lost="retry"), outcome, **how)
+
+    patch(core_outcome, "_given_back", generous)
+
+
+@mutant("memory", "24 single runs", first=40)
+def a_loss_gives_back_what_must_not_run_twice(patch: Patch) -> None:
+    lose = core_outcome._lost
+
+    def generous(job: Any, error: Any, policy: Any, **how: Any) -> Any:
+        return lose(msgspec.structs.replace(job, on_lost="retry"), error, policy, **how)
+
+    patch(core_outcome, "_lost", generous)

@@ -111,6 +111,8 @@ def _call(seat: Seat, orders: Orders) -> Call[Any]:
         wishes["expires"] = chance.choice([1.0, 6.0])
     if chance.random() < 0.4:
         wishes["max_attempts"] = chance.choice([1, 2, 3])
+        if wishes["max_attempts"] == 1 and (seconds >= 0.5 or mood in {"slow", "long"}):
+            wishes["on_lost"] = "fail"  # it must not run twice
     if mood in {"steady", "long"}:
         seconds = 6.0 if mood == "long" else seconds
         return seat.steady.options(**wishes).call(seconds)  # type: ignore[arg-type]

@@ -207,8 +207,8 @@ async def test_an_outage_is_said_once_and_once_when_it_is_over(
         await asked
         await becomes_true(lambda: connections(server) == 3)
         lost, found = caplog.messages
-        assert "went away" in lost
-        assert "It is tried again." in lost
+        assert "closed the connection" in lost
+        assert "Reconnecting." in lost
         assert "is back after" in found
         assert ".." not in lost
 

@@ -119,5 +119,5 @@ def test_a_newer_major_version_is_refused_with_both_versions_and_the_way_out(
 
 def test_the_database_of_another_application_is_left_alone(database: apsw.Connection) -> None:
     database.execute("CREATE TABLE customers (id INTEGER)")
-    with pytest.raises(StorageError, match=r"customers.*file of their own"):
+    with pytest.raises(StorageError, match=r"customers.*Use a separate file"):
         apply_sqlite(database, [FIRST], NOON)

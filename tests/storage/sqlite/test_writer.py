@@ -393,7 +393,7 @@ async def test_an_op_that_has_begun_is_waited_for_beyond_its_deadline(
     gate = Gate()
     slow = writer.submit(gate, timeout=timedelta(milliseconds=900))
     await gate.inside()
-    with pytest.raises(StoreBusy, match="not begun in time"):
+    with pytest.raises(StoreBusy, match="did not start in time"):
         await writer.submit(insert("late"), timeout=timedelta(milliseconds=910))
     gate.leave.set()
     assert await slow == "gate"

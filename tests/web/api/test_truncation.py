@@ -170,7 +170,7 @@ async def test_a_job_that_was_tried_for_ever_has_a_page_and_answers_of_bounded_s
         page = await viewer.get(f"/jobs/{job_id}")
         assert page.status_code == 200
         assert len(page.content) < ANSWER
-        assert "earlier runs have logged, too" in page.text
+        assert "earlier runs have log lines, too" in page.text
         history = await viewer.get(f"{V1}/jobs/{job_id}/history")
         assert len(history.content) < ANSWER
         assert len(history.json()) == 32
@@ -334,7 +334,7 @@ async def test_how_many_rows_may_be_asked_for_is_bounded_everywhere_and_said(roo
                     assert answer.headers["content-type"] == "application/problem+json"
                     assert parameter["name"] in answer.json()["detail"], (path, value)
     assert asked >= 10
-    assert f"at most {ROWS} lines" in document()["info"]["description"]
+    assert f"at most {ROWS} rows" in document()["info"]["description"]
 
 
 def test_whatever_answers_a_list_can_be_asked_for_a_part_of_it() -> None:

@@ -149,7 +149,7 @@ async def test_a_job_is_edited_run_copied_deleted_cancelled_requeued_and_discard
         assert (await app.admin.jobs.get(job.id)).priority == 7
         await clerk.order("/jobs/run-now", "Run now", "Run job now", "The job is due now.")
         await expect(badge).to_have_text("succeeded")  # the page follows by itself
-        await clerk.order("/jobs/copy", "Run a copy", "Run a copy", "This is the new job.")
+        await clerk.order("/jobs/copy", "Run again", "Run again", "Enqueued this new job.")
         copy = page.url.rpartition("/")[2]
         assert copy != job.id
         await until(app, JobId(copy), lambda found: found.state is State.SUCCEEDED)
@@ -164,7 +164,7 @@ async def test_a_job_is_edited_run_copied_deleted_cancelled_requeued_and_discard
         await clerk.tab.open(f"/jobs/{other.id}")
         await clerk.order("/jobs/cancel", "Cancel", "Cancel job", "The job is cancelled.")
         assert (await app.admin.jobs.get(other.id)).state is State.CANCELLED
-        await clerk.order("/jobs/requeue", "Requeue", "Requeue job", "The job waits again.")
+        await clerk.order("/jobs/requeue", "Requeue", "Requeue job", "The job is requeued.")
         await until(app, other.id, lambda found: found.state is State.SUCCEEDED)
         await until(app, wrong.id, lambda found: found.state is State.FAILED)
         await clerk.tab.open(f"/jobs/{wrong.id}")
@@ -233,7 +233,7 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
         assert not (await admin.queues.get("partners")).paused  # it was only asked
         await clerk.order("/queues/pause", "Pause", "Pause queue", "Queue partners is paused.")
         assert (await admin.queues.get("partners")).paused
-        await clerk.order("/queues/resume", "Resume", "Resume queue", "Queue partners runs again.")
+        await clerk.order("/queues/resume", "Resume", "Resume queue", "Queue partners is resumed.")
         assert not (await admin.queues.get("partners")).paused
         resting = (await admin.queues.get("partners")).cool_until
         assert resting is not None
@@ -244,11 +244,11 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
             "/queues/settings",
             "Settings",
             "Save settings",
-            "The settings of queue partners hold.",
-            fields={"Running at once": "5"},
+            "The settings of queue partners are saved.",
+            fields={"Max running": "5"},
         )
         assert (await admin.queues.get("partners")).settings.max_running == 5
-        await expect(clerk.page.locator("main")).to_contain_text("5 in the whole cluster")
+        await expect(clerk.page.locator("main")).to_contain_text("5 over all workers")
 
 
 async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> None:
@@ -258,11 +258,11 @@ async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> No
         ordering(scene, "/workers/") as clerk,
     ):
         await clerk.tab.open(f"/workers/one?worker={other.id}")
-        await clerk.order("/workers/quiet", "Quiet", "Quiet worker", "asked to take nothing new")
+        await clerk.order("/workers/quiet", "Pause", "Pause worker", "to take no new jobs")
         assert await duty_of(app, other.id) is Duty.QUIET
-        await clerk.order("/workers/resume", "Resume", "Resume worker", "asked to go on")
+        await clerk.order("/workers/resume", "Resume", "Resume worker", "to take jobs again")
         assert await duty_of(app, other.id) is Duty.WORK
-        await clerk.order("/workers/stop", "Stop", "Stop worker", "asked to stop")
+        await clerk.order("/workers/stop", "Stop", "Stop worker", "to stop.")
         assert await duty_of(app, other.id) is Duty.STOP
         await clerk.tab.open("/workers")
         await clerk.order("/workers/sweep", "Sweep", "Sweep workers", "Declared 0 workers dead")
@@ -288,22 +288,24 @@ async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene
         assert (await admin.schedules.get(name)).runs[0].by == "dashboard:local"
         await clerk.order("/schedules/pause", "Pause", "Pause schedule", "is paused")
         assert (await admin.schedules.get(name)).state == "paused"
-        await clerk.order("/schedules/resume", "Resume", "Resume schedule", "fires again")
+        await clerk.order("/schedules/resume", "Resume", "Resume schedule", "is resumed")
         assert (await admin.schedules.get(name)).state == "active"
         await page.get_by_role("link", name="Edit", exact=True).first.click()
         await page.get_by_label("Period").fill("3d")
-        await page.get_by_role("button", name="Show the next firings").click()
+        await page.get_by_role("button", name="Show the next slots").click()
         await expect(page.locator("#preview")).to_contain_text("every 3 d")
         await expect(page.get_by_label("Cron expression")).to_be_hidden()  # of another choice
         save = page.get_by_role("button", name="Save schedule")
         await clerk.sends("/schedules/edit", save.click, f"Schedule {name} is changed")
         assert await rule_of(scene, name) == Every(timedelta(days=3))
-        await clerk.order("/schedules/reset", "Reset to code", "Reset to code", "as the code says")
+        await clerk.order(
+            "/schedules/reset", "Reset to code", "Reset to code", "is reset to the code"
+        )
         assert await rule_of(scene, name) == Every(timedelta(days=9))
         await clerk.order("/schedules/remove", "Remove", "Remove schedule", f"{name} is removed")
         await page.get_by_role("link", name="Removed").click()
         await page.get_by_role("link", name=name).click()
-        await clerk.order("/schedules/forget", "Forget", "Forget schedule", "is forgotten")
+        await clerk.order("/schedules/forget", "Delete", "Delete schedule", "is deleted")
         assert name not in [one.name for one in await admin.schedules.list(removed=True)]
 
 
@@ -316,7 +318,7 @@ async def test_limits_and_breakers_are_emptied_filled_closed_and_set(scene: Scen
     app, task = scene.shop.app, "shop.billing.charge"
     async with ordering(scene, "/limits/", "/breakers/") as clerk:
         await clerk.tab.open("/limits")
-        slow = {"Running at once": "6", "Starting": "9/h:3"}
+        slow = {"Concurrency": "6", "Rate": "9/h:3"}
         await clerk.order(
             "/limits/set", "Change", "Save limit", "stripe is changed", row="stripe", fields=slow
         )
@@ -324,7 +326,7 @@ async def test_limits_and_breakers_are_emptied_filled_closed_and_set(scene: Scen
         assert (limit.spec.concurrency, limit.spec.rate) == (6, Rate(9, 3600.0, 3))
         await clerk.order("/limits/empty", "Empty", "Empty bucket", "is empty", row="stripe")
         assert await spent(app)
-        await clerk.order("/limits/fill", "Fill", "Fill bucket", "is full", row="stripe")
+        await clerk.order("/limits/fill", "Refill", "Refill bucket", "is full", row="stripe")
         assert not await spent(app)
         await clerk.order("/breakers/close", "Close", "Close breaker", "is closed", row=task)
         (breaker,) = [one for one in await app.admin.breakers.list() if one.task == task]

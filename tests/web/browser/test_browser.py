@@ -81,7 +81,7 @@ async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
         await settled(page)
         boxes = page.locator('tbody input[name="job"]')
         shown = await boxes.count()
-        await page.get_by_label("Tick all on this page").check()
+        await page.get_by_label("Select all on this page").check()
         await boxes.first.uncheck()
         await expect(page.locator("[data-ticked]")).to_have_text(f"({shown - 1})")
         gone = await boxes.first.input_value()
@@ -144,7 +144,7 @@ async def test_the_keyboard_and_the_palette_lead_everywhere(
         await page.keyboard.press("w")
         await page.wait_for_url(re.compile("/workers$"))
         await page.keyboard.press("Control+k")
-        palette = page.get_by_role("dialog", name="Find or do")
+        palette = page.get_by_role("dialog", name="Search and commands")
         await expect(palette).to_be_visible()
         await tab.picture("palette")
         await page.keyboard.type("go queues")
@@ -211,7 +211,7 @@ async def test_a_page_whose_session_has_ended_asks_to_log_in(
         page.on("response", lambda answer: seen.append((answer.url, answer.status)))
         room.door.sessions.revoke("local")
         await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-        await expect(page.get_by_role("status")).to_have_text("You were signed out.")
+        await expect(page.get_by_role("status")).to_have_text("You were logged out.")
         assert page.url == f"{root}/jobs?queue=mail"
         assert [(url, code) for url, code in seen if code >= 400] == [(page.url, 401)]
         tab.wrong.clear()  # Chromium calls the page that asks to log in an error

@@ -35,10 +35,10 @@ async def test_every_link_of_the_navigation_leads_to_its_page(scene: Scene) -> N
 async def test_what_is_wrong_with_a_field_is_said_and_nothing_is_changed(scene: Scene) -> None:
     async with watched(scene.chromium, scene.room, scene.root) as tab:
         page = await tab.open("/limits/set?limit=stripe")
-        await page.get_by_label("Running at once").fill("many")
+        await page.get_by_label("Concurrency").fill("many")
         await page.get_by_role("button", name="Save limit").click()
         await expect(page.locator("main")).to_contain_text("whole number")
-        await expect(page.get_by_label("Running at once")).to_have_value("many")
+        await expect(page.get_by_label("Concurrency")).to_have_value("many")
         tab.wrong = [one for one in tab.wrong if "422" not in one]
 
 
@@ -70,7 +70,7 @@ async def test_keys_the_palette_copying_and_times_work_as_they_say(scene: Scene)
         assert re.fullmatch(r"(in )?\d+ \w+( \d+ \w+)?( ago)?|now", await when.inner_text())
         assert re.search(r"20\d\d", await when.get_attribute("title") or ""), "the exact one"
         await page.keyboard.press("?")
-        await page.get_by_role("combobox", name="Find or do").fill("big@example.org")
+        await page.get_by_role("combobox", name="Search and commands").fill("big@example.org")
         await page.keyboard.press("Enter")
         await expect(page.get_by_label("Text in arguments or error")).to_have_value(
             "big@example.org"

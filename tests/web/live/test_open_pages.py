@@ -62,7 +62,7 @@ async def test_a_stream_ends_without_a_word_where_nobody_can_say_who_reads_it(
         live = LiveChanges(app.admin, LOOKS, LOOKS_AT)
         told = [words async for words in live.listen(["queues"], still=still, look_again=0.0)]
         assert not any("out" in words for words in told)
-        assert "could not ask who reads a stream" in caplog.text
+        assert "could not check the user of a live stream" in caplog.text
 
 
 class Uvicorn:

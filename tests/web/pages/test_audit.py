@@ -17,7 +17,7 @@ from windlass.testing.conformance.steps import a_job
 
 async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
-        assert "No order yet" in (await viewer.get("/audit")).text
+        assert "No action yet" in (await viewer.get("/audit")).text
         ada = room.app.admin.acting("ada")
         await ada.queues.pause("mail")
         await ada.queues.set("money", max_running=3)
@@ -31,7 +31,7 @@ async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
         narrowed = words((await viewer.get(only)).text)
         assert "pause queues queue mail 1 ada" in narrowed
         assert "set queues" not in narrowed
-        assert "No order" in (await viewer.get("/audit?subject=queue+nobody")).text
+        assert "No action" in (await viewer.get("/audit?subject=queue+nobody")).text
 
 
 async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
@@ -59,7 +59,7 @@ async def test_older_orders_follow_page_by_page() -> None:
         second = (await admin.get(older)).text
         assert "queue q9 " in words(second)
         assert "queue q59" not in second
-        assert "No older ones" in second
+        assert "No older entries" in second
         assert (await admin.get("/audit?before=x")).status_code == 400
 
 

@@ -70,12 +70,12 @@ async def test_the_address_narrows_it_and_says_when_nothing_is_left(room: Room) 
         page = words((await admin.get("/errors?queue=mail")).text)
         assert "2 groups 2 jobs" in page
         assert "ConnectionError" not in page
-        assert "Nothing failed here" in (await admin.get("/errors?task=nobody")).text
+        assert "No failed job matches" in (await admin.get("/errors?task=nobody")).text
         late = (await admin.get("/errors?range=1h&queue=money")).text
         assert "1 group 3 jobs" in words(late)
         assert "range=24h&queue=money" in late.replace("&amp;", "&")  # other ranges keep the rest
     async with opened() as empty, await empty.logged_in() as admin:
-        assert "Nothing has failed" in (await admin.get("/errors")).text
+        assert "No job has failed" in (await admin.get("/errors")).text
 
 
 async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> None:

@@ -204,7 +204,7 @@ async def test_a_running_job_shows_how_far_it_is() -> None:
         page = words((await admin.get(f"/jobs/{run.claim.job}")).text)
         assert "25 % page 3" in page
         assert "running" in page
-        assert "You need not do anything. Cancel the job to stop it Cancel" in page
+        assert "You need not do anything. To stop the job, cancel it Cancel" in page
 
 
 async def test_a_copy_of_a_succeeded_job_is_a_new_one() -> None:
@@ -392,9 +392,9 @@ async def test_the_look_changes_with_progress_lines_and_state_and_forgets_a_dele
 async def test_a_part_that_is_fetched_again_asks_for_no_kin() -> None:
     async with opened() as room, await room.logged_in() as admin:
         job = await failed(await storage_of(room))
-        assert "The same task" in (await admin.get(f"/jobs/{job}")).text
+        assert "This task" in (await admin.get(f"/jobs/{job}")).text
         part = (await admin.get(f"/jobs/{job}", headers={"hx-request": "true"})).text
-        assert "The same task" not in part
+        assert "This task" not in part
         assert f'id="live-job-{job}"' in part
 
 

@@ -137,7 +137,7 @@ async def test_times_are_instants_or_how_long_ago() -> None:
         for wrong in ("yesterday", "99999999d", "999999d", "-1h"):
             answer = await admin.get("/jobs", params={"created_from": wrong})
             assert answer.status_code == 400, wrong
-            assert "is no instant" in answer.text
+            assert "is not a time" in answer.text
         assert (await admin.get("/jobs?state=stuck")).status_code == 400
 
 
@@ -155,7 +155,7 @@ async def test_pages_are_walked_to_older_ones_and_back() -> None:
             ids[50:100],
             ids[100:],
         ]
-        assert "No older ones" in third.text
+        assert "No older jobs" in third.text
         assert listed(await admin.get(link(third, "prev"))) == ids[50:100]
         assert listed(await admin.get(link(second, "prev"))) == ids[:50]
         assert 'rel="prev"' not in first.text
@@ -171,7 +171,7 @@ async def test_headers_order_the_list_and_its_pages_follow() -> None:
         first = await admin.get("/jobs?state=scheduled")
         assert listed(first) == by_due[:50]
         assert 'aria-sort="ascending"' in first.text
-        assert "the next one due first" in first.text
+        assert "next due first" in first.text
         second = await admin.get(link(first, "next"))
         assert listed(second) == by_due[50:]
         assert "No more" in second.text
@@ -235,7 +235,7 @@ async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
         answer = await ordered(room, operator, "requeue", ticked)
         assert answer.headers["location"] == "/jobs?state=failed"
         page = words((await operator.get("/jobs?state=failed")).text)
-        assert "2 jobs requeued. 1 job left as they were" in page
+        assert "2 jobs requeued. 1 job not changed" in page
         states = [(await look(storage, job)).state for job in broken]
         assert states == [State.WAITING, State.WAITING, State.FAILED]
         notes = [one.note for one in await room.app.admin.audit.list(limit=2)]
@@ -304,7 +304,7 @@ async def test_nothing_is_ordered_for_every_job_there_is() -> None:
         assert 'value="all"' not in (await admin.get("/jobs")).text
         assert 'value="all"' in (await admin.get("/jobs?state=failed")).text
         question = await admin.get("/jobs/delete?scope=all")
-        assert "any other filter first" in question.text
+        assert "another filter first" in question.text
         answer = await ordered(room, admin, "delete", {"scope": "all"})
         assert answer.status_code == 303
         assert (await room.app.admin.jobs.get(job)).id == job
@@ -314,19 +314,19 @@ async def test_an_order_without_jobs_asks_to_tick_some() -> None:
     async with opened() as room, await room.logged_in() as admin:
         answer = await admin.get("/jobs/cancel?queue=mail")
         assert answer.headers["location"] == "/jobs?queue=mail"
-        assert "Tick the jobs first" in (await admin.get("/jobs")).text
+        assert "Select jobs first" in (await admin.get("/jobs")).text
 
 
 @pytest.mark.parametrize(
     ("verb", "state", "told"),
     [
-        ("requeue", "failed", "The job waits again."),
+        ("requeue", "failed", "The job is requeued."),
         ("discard", "failed", "The job is discarded."),
         ("cancel", "ready", "The job is cancelled."),
-        ("cancel", "running", "its worker was asked to end it"),
+        ("cancel", "running", "Its worker was asked to stop it"),
         ("run-now", "scheduled", "The job is due now."),
         ("delete", "succeeded", "The job is deleted."),
-        ("delete", "running", "asked to end: delete it when it has"),
+        ("delete", "running", "asked to stop. Delete it when it has ended"),
     ],
 )
 async def test_one_job_is_ordered_from_its_own_page(verb: str, state: str, told: str) -> None:
@@ -367,10 +367,10 @@ async def test_waiting_jobs_are_edited_one_or_many() -> None:
         await ordered(room, admin, "edit", {"scope": "all", "queue": "mail"}, priority="7")
         assert (await look(storage, new[1])).priority == 7
         for form, wrong in [
-            ({}, "say what to change"),
+            ({}, "nothing to change"),
             ({"priority": "high"}, "whole number"),
             ({"priority": "99999999"}, "16 bits"),
-            ({"due": "soon"}, "no instant"),
+            ({"due": "soon"}, "not a time"),
         ]:
             answer = await ordered(room, admin, "edit", one, **form)
             assert wrong in unescape((await admin.get(answer.headers["location"])).text)

@@ -35,7 +35,7 @@ async def test_plugins_are_shown_with_their_grants_tasks_and_schedules() -> None
         page = (await viewer.get("/plugins")).text
         read = words(page)
         assert "news Sends <b>the</b> letter. 0 of 4 running" in read
-        assert "May bring tasks, schedules Queues mail" in read
+        assert "May add tasks, schedules Queues mail" in read
         assert "news.weekly To every reader. mail 5 30 s 7" in read
         assert "at 08:00 every day, UTC news.weekly" in read
         assert links(page, "/schedules/one?schedule=news.weekly")

@@ -43,7 +43,7 @@ async def test_queues_show_how_they_go_and_who_serves_them() -> None:
         page = (await viewer.get("/queues")).text
         read = words(page)
         assert re.search(r"mail open 0 – 0 0 of 8 2 (2|1\.[6-9])", read)  # ten in five minutes
-        assert "Jobs that ended in the last hour: 10" in page
+        assert "Finished jobs in the last hour: 10" in page
         assert "money open 1 now 0 no worker" in read
         assert links(page, "/errors?queue=mail")
         assert links(page, "/queues/one?queue=mail")
@@ -67,7 +67,7 @@ async def test_the_page_of_a_queue_has_states_tasks_workers_and_orders() -> None
         assert "Paused by" not in (await admin.get("/queues/one", params=MAIL)).text
         nobody = await admin.get("/queues/one?queue=never-used")
         assert nobody.status_code == 200
-        assert "No worker serves it" in nobody.text
+        assert "Jobs of this queue wait until a worker serves it" in nobody.text
 
 
 async def test_settings_are_changed_while_everything_runs() -> None:
@@ -88,7 +88,7 @@ async def test_settings_are_changed_while_everything_runs() -> None:
         assert settings.keep_succeeded == timedelta(hours=2)
         assert settings.keep_failed is None
         page = words((await admin.get("/queues/one", params=MAIL)).text)
-        assert "1,000 in the whole cluster" in page
+        assert "1,000 over all workers" in page
         assert "2s, then × 3 each time, at most 1h" in page
         await room.order(admin, "/queues/settings", MAIL, max_running="")
         settings = (await room.app.admin.queues.get("mail")).settings
@@ -101,7 +101,7 @@ async def test_settings_are_changed_while_everything_runs() -> None:
 async def test_a_setting_that_does_not_fit_is_explained_and_what_was_typed_stays() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for field, value, said in (
-            ("max_running", "many", "Running at once is a whole number"),
+            ("max_running", "many", "Max running must be a whole number"),
             ("max_running", "0", "to let nothing run, pause the queue"),
             ("backoff", "expo:1s", "is no curve"),
             ("keep_failed", "<i>", "Keep failed must be a duration"),

@@ -60,7 +60,7 @@ async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: R
         read = words(page)
         assert "nightly send at 03:30 every day, Europe/Berlin active in " in read
         assert "none yet" in read
-        assert "by-hand send only when somebody triggers it active" in read
+        assert "by-hand send only when triggered active" in read
         _, _, cell = page.partition('<li class="red"')
         assert f'href="/jobs/{job.claim.job}"' in cell.partition("</li>")[0]  # its run
         assert not links(page, "/schedules/run")
@@ -149,7 +149,7 @@ async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
 async def test_reset_of_what_no_code_declares_says_why_not(room: Room) -> None:
     async with await room.logged_in() as admin:
         await room.order(admin, "/schedules/reset", NIGHTLY)
-        assert "was made at run time" in (await admin.get("/schedules")).text
+        assert "was created at run time" in (await admin.get("/schedules")).text
 
 
 async def test_changing_a_schedule_is_for_admins(room: Room) -> None:
@@ -201,7 +201,7 @@ async def test_what_is_saved_holds_and_only_what_was_changed(room: Room) -> None
         assert record.note.detail == "rule, missed, overlap, jitter, ends"
         page = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
         assert "every 5 minutes" in page
-        assert "left out while 3 are active" in page
+        assert "skipped while 3 runs are active" in page
         nothing = await edited(admin)
         assert nothing.status_code == 303
         assert (await room.app.admin.audit.list())[0].number == record.number
@@ -213,9 +213,9 @@ async def test_what_is_saved_holds_and_only_what_was_changed(room: Room) -> None
         ({"cron": "61 * * * *"}, "is no cron expression"),
         ({"tz": "Europe/Berlyn"}, "Europe/Berlin"),
         ({"kind": "every", "period": "soon"}, "Period must be a duration"),
-        ({"kind": "once", "at": ""}, "say when"),
-        ({"most_missed": "many"}, "At most is a whole number"),
-        ({"starts": "tomorrow"}, "Starts is an instant"),
+        ({"kind": "once", "at": ""}, "At must be a time"),
+        ({"most_missed": "many"}, "At most must be a whole number"),
+        ({"starts": "tomorrow"}, "Starts must be a time"),
         ({"starts": "2031-01-01", "ends": "2030-01-01"}, "must be after starts"),
         ({"kind": "sometimes"}, "a rule is cron"),
         ({"overlap": "maybe"}, "overlap must be"),

@@ -41,9 +41,9 @@ async def test_the_storage_says_what_it_is_in_units_people_read(tmp_path: Path) 
         assert "SQLite" in page
         assert "durability full" in page
         assert "iB" in page  # sizes
-        assert "in order SQLite" in page  # judged at once
+        assert "ok SQLite" in page  # judged at once
         assert "Run all checks" not in page  # a viewer only looks
-        assert "No worker to compare" in page
+        assert "No live worker" in page
 
 
 async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ async def test_all_checks_are_run_by_order_and_say_what_to_do() -> None:
         assert "All checks" in page
         assert "on queue 'mail', which no live worker serves." in page
         assert "Start one" in page
-        first, last = page.index(" bad "), page.rindex("in order")
+        first, last = page.index(" problem "), page.rindex(" ok ")
         assert first < last  # the worst first
 
 
@@ -109,4 +109,4 @@ async def test_findings_are_counted_as_the_doctor_counts_them(
         token = form_token((await operator.get("/storage")).text)
         monkeypatch.setattr(room.app.admin.doctor, "check", doctor)
         page = await operator.post("/storage/checks", data={"token": token}, headers=BROWSER)
-    assert "All checks 1 in order, 1 to look at, 2 bad" in words(page.text)
+    assert "All checks 1 ok, 1 warning, 2 problems" in words(page.text)

@@ -27,12 +27,12 @@ async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
         worker = (await room.app.admin.jobs.get(first.claim.job)).worker or ""
         page = (await viewer.get("/workers/one", params={"worker": worker})).text
         assert words(page).count("send") >= 2
-        assert "Runs now" in page
+        assert "Running jobs" in page
         assert links(page, f"/jobs?state=running&worker={worker}")
         assert links((await viewer.get("/workers")).text, "/workers/one?worker=")
         gone = await viewer.get("/workers/one?worker=<i>")
         assert gone.headers["location"] == "/workers"
-        assert "No worker &lt;i&gt; is known" in (await viewer.get("/workers")).text
+        assert "Worker &lt;i&gt; is not stored" in (await viewer.get("/workers")).text
 
 
 async def test_dead_and_silent_workers_say_why() -> None:
@@ -41,7 +41,7 @@ async def test_dead_and_silent_workers_say_why() -> None:
         storage = await parts_of(room.app).storage()
         await storage.workers.leave("w1", [])
         page = words((await admin.get("/workers/one?worker=w1")).text)
-        assert "Gone: it stopped, and said so." in page
+        assert "Gone: it stopped." in page
         assert "Runs now" not in page
 
 
@@ -54,14 +54,14 @@ async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
         assert not links(listed, "/workers/resume?worker=w1")
         await room.order(admin, "/workers/quiet", {"worker": "w1"})
         page = (await admin.get(one)).text
-        assert "Quiet: it was told to take nothing new" in words(page)
+        assert "Quiet: it takes no new jobs" in words(page)
         assert not links(page, "/workers/quiet?")
-        assert "1 take nothing new" in words((await admin.get("/workers")).text)
+        assert "1 paused or stopping" in words((await admin.get("/workers")).text)
         await room.order(admin, "/workers/resume", {"worker": "w1"})
         assert "Quiet:" not in words((await admin.get(one)).text)
         await room.order(admin, "/workers/stop", {"worker": "w1"})
         page = (await admin.get(one)).text
-        assert "Stopping: it was told to stop" in words(page)
+        assert "Stopping: it takes no new jobs and stops" in words(page)
         assert not links(page, "/workers/resume?")
         told = [audit.note.what for audit in await room.app.admin.audit.list()]
         assert told == ["workers.stop", "workers.resume", "workers.quiet"]
@@ -109,7 +109,10 @@ async def held(room: Room, limit: str) -> str:
 async def test_a_limit_says_which_jobs_hold_it() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         await stocked(room)
-        assert "Nobody holds it" in (await viewer.get("/limits/holders", params=SMTP)).text
+        assert (
+            "No running job counts against"
+            in (await viewer.get("/limits/holders", params=SMTP)).text
+        )
         other = await held(room, "elsewhere")
         job = await held(room, "smtp")
         page = (await viewer.get("/limits/holders", params=SMTP)).text
@@ -129,8 +132,8 @@ async def test_a_limit_gets_other_numbers() -> None:
         assert (await room.app.admin.audit.list())[0].note.what == "limits.set"
         assert "100 per 1 m, bursts of 5" in words((await admin.get("/limits")).text)
         for fields, said in (
-            ({"concurrency": "", "rate": ""}, "limit nothing"),
-            ({"concurrency": "x", "rate": ""}, "Running at once is a whole number"),
+            ({"concurrency": "", "rate": ""}, "neither rate nor concurrency"),
+            ({"concurrency": "x", "rate": ""}, "Concurrency must be a whole number"),
             ({"concurrency": "", "rate": "fast"}, "is no rate"),
         ):
             wrong = await room.order(admin, "/limits/set", SMTP, **fields)
@@ -147,9 +150,9 @@ async def test_a_breaker_gets_other_numbers() -> None:
         (report,) = [one for one in await room.app.admin.breakers.list() if one.task == "pay"]
         assert report.breaker == Breaker(7, 10, 1.5, 300)
         page = words((await admin.get("/limits")).text)
-        assert "pay rests 10 s, then × 1.5 each time, at most 5 m closed 0 of 7" in page
+        assert "pay open for 10 s, then × 1.5 each time, at most 5 m closed 0 of 7" in page
         wrong = await room.order(admin, "/breakers/set", task, growth="fast")
-        assert "Longer each time is a number" in words(wrong.text)
+        assert "Growth must be a number" in words(wrong.text)
         wrong = await room.order(admin, "/breakers/set", task, longest="1s")
         assert wrong.status_code == 422
 

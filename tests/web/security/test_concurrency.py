@@ -89,7 +89,7 @@ async def test_one_person_takes_some_of_the_places_and_waits_for_their_own(
             assert told.headers["retry-after"] == "2"
         page = await viewer.get("/jobs?text=x")
         assert page.status_code == 429
-        assert "Several of your pages" in page.text
+        assert "Too many of your pages" in page.text
         assert (await viewer.get("/workers")).status_code == 200
         assert (await admin.get("/jobs?text=x")).status_code == 200
         room.dashboard.places._waits = 30.0
@@ -152,7 +152,7 @@ async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_order
             assert page.status_code == 503
             assert page.headers["retry-after"] == "2"
             assert 'http-equiv="refresh" content="2"' in page.text
-            assert "comes by itself" in page.text
+            assert "loads again in a moment" in page.text
             part = await admin.get("/overview", headers={"hx-request": "true"})
             assert part.status_code == 503
             assert part.headers["retry-after"] == "2"
@@ -245,7 +245,7 @@ async def test_a_page_that_takes_too_long_is_given_up_and_leaves_its_place(
                 page = await admin.get("/overview")
                 assert page.status_code == 503
                 assert page.headers["retry-after"] == "5"
-                assert "takes too long" in page.text
+                assert "did not answer in time" in page.text
         monkeypatch.setattr(guard, "READ_TIMEOUT", 30.0)
         assert (await admin.get("/overview")).status_code == 200
     assert "did not answer in time" in caplog.text

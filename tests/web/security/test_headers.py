@@ -75,7 +75,7 @@ async def test_an_error_of_ours_becomes_a_page_without_a_trace(
         answer = await admin.get("/workers")
     assert answer.status_code == 500
     assert answer.headers["content-security-policy"] == CSP
-    assert "our mistake" in answer.text
+    assert "an error of Windlass" in answer.text
     for leak in ("secret-detail", "Traceback", "workers.py", "RuntimeError"):
         assert leak not in answer.text
     assert "secret-detail" in caplog.text  # the log has it

@@ -85,9 +85,9 @@ async def test_whoever_was_signed_out_is_told_and_led_back_to_where_they_were() 
     async with opened() as room, await room.logged_in() as browser, room.client() as stranger:
         room.clock.now += IDLE_SECONDS + 1
         page = (await browser.get("/queues?x=1", headers=OPENED)).text
-        assert "You were signed out; log in to go on where you were." in page
+        assert "You were logged out. Log in to return to the page." in page
         assert 'name="wanted" value="/queues?x=1"' in page
-        assert "signed out" not in (await stranger.get("/queues")).text
+        assert "logged out" not in (await stranger.get("/queues")).text
         form = {"name": "the-admin", "password": TOKENS[Role.ADMIN], "wanted": "/queues?x=1"}
         back = await browser.post("/login", data=form, headers=BROWSER)
         assert back.headers["location"] == "/queues?x=1"

@@ -240,7 +240,7 @@ def test_what_is_no_breaker_is_refused_where_it_is_written(given: object) -> Non
 
 
 async def test_nothing_to_change_is_said(app: Windlass) -> None:
-    with pytest.raises(InvalidArgument, match="say what to change"):
+    with pytest.raises(InvalidArgument, match="nothing to change"):
         await app.admin.breakers.set("job")
 
 

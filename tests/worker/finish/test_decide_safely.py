@@ -88,7 +88,7 @@ async def test_an_end_that_cannot_be_noted_leaves_nothing_active(
             await it.run(with_backoff(it, Backoff.none(), lambda: 5).call())
         assert not it.engine.runner.active
         assert it.engine.slots.free == 10
-        assert lines.having("could not be noted")
+        assert lines.having("could not be recorded")
 
 
 def test_a_run_without_a_body_does_not_keep_a_worker_from_stopping() -> None:

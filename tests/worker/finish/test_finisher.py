@@ -124,7 +124,7 @@ def test_an_outage_is_waited_out_and_nothing_is_lost() -> None:
                 store.down = False
                 assert [await each.result() for each in jobs] == [0, 1, 2, 3, 4]
                 assert world.loop.time() < 125
-        assert len(lines.having("outcomes cannot be stored yet")) == 1
+        assert len(lines.having("outcomes cannot be stored, retrying")) == 1
         assert len(lines.having("outcomes are stored again")) == 1
 
     # A lease as long as the outage: what is tested is the finisher.

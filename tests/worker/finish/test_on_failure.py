@@ -534,14 +534,14 @@ async def test_tasks_that_tell_each_other_in_a_circle_are_refused() -> None:
 def test_limits_by_argument_are_refused(options: dict[str, Any]) -> None:
     app = Windlass("memory://")
     tell = telling(app, [], **options)
-    with pytest.raises(DefinitionError, match="give it a limit without"):
+    with pytest.raises(DefinitionError, match="use a limit without key= and cost="):
         failing(app, tell)
 
 
 def test_a_unique_task_would_lose_failures_and_is_refused() -> None:
     app = Windlass("memory://")
     tell = telling(app, [], unique=Unique())
-    with pytest.raises(DefinitionError, match="Take unique= from it"):
+    with pytest.raises(DefinitionError, match="Remove unique= from it"):
         failing(app, tell)
 
 

@@ -48,7 +48,7 @@ def test_a_buried_worker_takes_a_new_identity_cancels_its_jobs_and_goes_on() -> 
         assert record.worker == shift.worker.id
         assert record.claim_number == 2
         assert world.words[:2] == ["attempt 1", "dropped"]
-        assert len(lines.having(f"this worker ({former}) was buried")) == 1
+        assert len(lines.having(f"this worker ({former}) was declared dead")) == 1
         (reborn,) = [e for e in events if isinstance(e, WorkerChanged) and e.what == "reborn"]
         assert (reborn.worker, reborn.detail) == (shift.worker.id, former)
 
@@ -165,7 +165,7 @@ def test_a_worker_that_has_said_goodbye_is_not_reborn_by_a_late_beat() -> None:
             async with working(world.app, store=store):
                 await world.until(1)
         assert [row.state for row in await world.app.admin.workers.list()] == [WorkerState.GONE]
-        assert lines.having("was buried") == []
+        assert lines.having("was declared dead") == []
 
     simulate(scenario)
 

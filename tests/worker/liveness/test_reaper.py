@@ -479,7 +479,7 @@ def test_an_outage_of_the_store_buries_nobody() -> None:
                 assert [await each.result(timeout=200) for each in jobs] == ["done"] * 2
         assert {(await each.refresh()).claim_number for each in jobs} == {1}
         assert lines.having("is dead") == []
-        assert lines.having("was buried") == []
+        assert lines.having("was declared dead") == []
 
     simulate(scenario)
 

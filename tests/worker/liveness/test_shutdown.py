@@ -313,7 +313,7 @@ def test_an_outage_during_the_shutdown_ends_in_bounded_time() -> None:
                 shift.worker.stop()
                 await shift.ended()
                 assert world.loop.time() < 60
-        assert len(lines.having("could not say goodbye")) == 1
+        assert len(lines.having("could not sign off in the store")) == 1
         # Nothing is lost: the row is still live, and the reapers will find it silent.
         assert await row_states(world.app) == [WorkerState.LIVE]
 
@@ -342,7 +342,7 @@ def test_a_store_that_takes_its_time_does_not_keep_a_worker(stops: int, seconds:
                 shift.worker.stop()
             await shift.ended()
         assert world.loop.time() < 15.5 + seconds
-        assert lines.having("could not say goodbye")
+        assert lines.having("could not sign off in the store")
         assert held == [shift.worker.id], "the lock is what others prove the death by"
 
     simulate(scenario)

@@ -217,7 +217,7 @@ async def test_a_follow_up_remembers_where_it_came_from(executor: str, worker: W
     asked = task(executor, "enqueue").options(tenant="acme", principal="ada", correlation_id="r-1")
     job = await asked.enqueue()
     if executor == "process":  # its own app would open a memory of its own
-        with pytest.raises(JobFailed, match="this is a child of it"):
+        with pytest.raises(JobFailed, match="this is a child process of it"):
             await job.result(timeout=15)
         return
     child = await app.job(await job.result(timeout=15)).refresh()

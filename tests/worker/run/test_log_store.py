@@ -270,7 +270,7 @@ def test_an_outage_costs_no_job_and_no_line() -> None:
                 await asyncio.sleep(5)
                 broken = False
                 await asyncio.sleep(2)
-        assert len(lines.having("log lines of jobs cannot be stored yet")) == 1
+        assert len(lines.having("log lines of jobs cannot be stored, retrying")) == 1
         (chunk,) = await store.inner.journal.logs(done.id)
         assert [line.text for line in chunk.lines] == ["hello"]
 
@@ -352,7 +352,9 @@ async def test_a_thread_that_outlives_its_run_still_has_its_say() -> None:
         await it.engine.lines.close()
         said = await texts(it, job.id)
         assert (said[0], said[-1]) == ("begun", "at last")
-        assert "was told to end and goes on" in said[1]  # what we say of a run is kept with it, too
+        assert (
+            "was asked to stop and is still running" in said[1]
+        )  # what we say of a run is kept with it, too
 
 
 async def test_a_drain_leaves_the_lines_in_the_store() -> None:

@@ -191,7 +191,7 @@ async def test_a_schedule_that_another_process_could_not_read_goes_on_when_one_c
 async def test_new_code_mends_a_schedule_that_could_not_go_on(stage: Stage) -> None:
     await stage.declare()
     known = await stage.known()
-    state = msgspec.structs.replace(known.state, problem="cannot go on")
+    state = msgspec.structs.replace(known.state, problem="cannot compute its next slot")
     await stage.storage.schedules.write([write_of(known, state, None)])
     await stage.declare()
     assert (await stage.known()).state.problem
@@ -295,7 +295,7 @@ async def test_a_process_that_could_not_speak_for_long_does_not_hold_what_it_has
 
 
 def test_names_of_our_own_chores_are_taken() -> None:
-    with pytest.raises(InvalidArgument, match="chores of our own"):
+    with pytest.raises(InvalidArgument, match="are reserved for Windlass"):
         check_schedule_name("windlass.retention")
 
 

@@ -410,5 +410,5 @@ async def test_a_schedule_with_a_delay_of_its_own_is_refused() -> None:
             await app.admin.schedules.create("x", Every(60), tick.options(delay=5).call())
         with pytest.raises(InvalidArgument, match="no option"):
             await app.admin.schedules.create("x", Every(60), tick.call(), overlapp="skip")  # type: ignore[call-arg]
-        with pytest.raises(InvalidArgument, match="say what to change"):
+        with pytest.raises(InvalidArgument, match="nothing to change"):
             await app.admin.schedules.change("x")

@@ -78,7 +78,7 @@ def _not_due(facts: JobFacts) -> Cause:
         case Verb.THROTTLE:
             code = "throttled"
             said = (
-                f"It was throttled {plural(job.throttled, 'time')} until now: it is due again "
+                f"It was throttled {plural(job.throttled, 'time')} so far: it is due again "
                 f"{when(job.due, now)}."
             )
             evidence["throttled"] = job.throttled

@@ -72,7 +72,7 @@ async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
     """Open a storage. ``there``: its file must exist, so that a misspelt name is not created."""
     from windlass._cli.app_loader import load_app
     from windlass._core.values.redaction import redacted_url
-    from windlass._settings.settings import load_settings
+    from windlass._settings.load import load_settings
     from windlass._storage.open import StorageOpener
 
     settings = load_settings(name, {}) if "://" in name else load_app(name).settings
@@ -214,7 +214,7 @@ async def _described(
 
 async def _open(target: str | None, url: str | None, *, there: bool) -> Storage:
     from windlass._cli.app_loader import load_app
-    from windlass._settings.settings import load_settings
+    from windlass._settings.load import load_settings
     from windlass._storage.open import StorageOpener
 
     where = target_of(target, url)

@@ -372,7 +372,7 @@ def _tell(queue: _Queue, *, as_json: bool) -> None:
 def _cool_down(curve: str, queue: _Queue) -> str:
     usual = "" if queue.record.settings.cool_down else " (the default)"
     so_far = queue.record.cool_downs
-    return f"{curve}{usual}" + (f"; {so_far} in a row until now" if so_far else "")
+    return f"{curve}{usual}" + (f"; {so_far} in a row so far" if so_far else "")
 
 
 def _fields(queue: _Queue) -> dict[str, Any]:

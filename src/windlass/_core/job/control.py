@@ -1,4 +1,4 @@
-"""What a handler raises to steer its own fate."""
+"""Exceptions that a handler raises to decide what happens to its job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 
 
 _PUBLIC = "windlass"
-"""Where people import them from: stored errors and tracebacks name them so."""
+"""The module users import them from. Stored errors and tracebacks show this name."""
 
 _NONSENSE = timedelta(seconds=60)
-"""What is waited where the wait that was given makes no sense."""
+"""The wait that replaces an invalid one."""
 
 
 def _sensible(after: object) -> timedelta | None:
-    """A wait from nothing to `LONGEST`; None: NaN, or no number at all."""
+    """Read a wait from nothing to `LONGEST`. None: NaN, or no number."""
     if isinstance(after, timedelta):
         return min(max(after, timedelta(0)), LONGEST)
     if isinstance(after, bool) or not isinstance(after, (int, float)):
         return None
-    if isinstance(after, float) and math.isnan(after):  # asked of a huge integer it would raise
+    if isinstance(after, float) and math.isnan(after):  # a huge integer would raise here
         return None
     if after >= LONGEST.total_seconds():  # infinity, too
         return LONGEST
@@ -32,7 +32,7 @@ def _sensible(after: object) -> timedelta | None:
 
 
 def _wish(after: timedelta | float) -> timedelta | None:
-    """The same; what is no number is refused, since it comes from the handler's own code."""
+    """Read a wait that the handler's own code gave; refuse one that is no number."""
     if isinstance(after, bool) or not isinstance(after, (timedelta, int, float)):
         capped(after, "after")
     return _sensible(after)
@@ -47,13 +47,13 @@ def _makes_sense(after: object, *, cool_queue: bool) -> bool:
 
 
 class Control(Exception):
-    """Base of the instructions a handler can raise."""
+    """Base class of the exceptions that steer a job."""
 
 
 class Retry(Control):
-    """Try again: costs an attempt. Without ``after`` the task's backoff decides when.
+    """Run this job again. It uses an attempt.
 
-    A negative ``after`` is none, NaN is left to the backoff.
+    ``after``: the wait. Default: the task's backoff. A negative wait is none; NaN is the backoff.
     """
 
     __module__ = _PUBLIC
@@ -64,9 +64,10 @@ class Retry(Control):
 
 
 class Snooze(Control):
-    """Run me later: free, and never sooner than a tenth of a second.
+    """Run this job later without using an attempt, at the earliest in a tenth of a second.
 
-    A negative ``after`` is a time that has passed: the job runs again soon. NaN is a minute.
+    ``after``: the wait. A negative one is a time that has passed, so the job runs soon. NaN is a
+    minute.
     """
 
     __module__ = _PUBLIC
@@ -78,17 +79,21 @@ class Snooze(Control):
 
 
 class Throttled(Control):
-    """Somebody upstream limits us: free, and later, for everybody.
+    """Run this job later and pause its queue on all workers, without using an attempt.
 
-    The whole queue rests, in every worker: for ``after``, or as long as the queue's own curve says,
-    whichever is longer. Many who hit the same limit are one hit, and hits in a row make it longer.
-    ``cool_queue=False``: this job alone waits, for ``after``. ``drain``: the rates that the job
-    draws on are spent, whatever we had counted ourselves.
+    Raise it when a service answers "too many requests". The pause lasts for ``after``, or as long
+    as the queue's cool-down curve says, whichever is longer. Each pause in a row is longer. Further
+    hits during a pause do not extend it.
 
-    ``after`` often comes from the other side, so nothing in it costs an attempt or stops a queue
-    for good: more than the setting ``max_throttle`` (an hour) is taken for that, and what makes no
-    sense (negative, NaN, no number, none where ``cool_queue=False`` needs one) for a minute.
-    Workers log a warning once for each task. No wait is shorter than a tenth of a second.
+    - ``after``: shortest pause, in seconds or as a timedelta.
+    - ``cool_queue``: False delays only this job, for ``after``.
+    - ``drain``: empty the token buckets of the job's rates (default), because the service counted
+      more requests than you did.
+
+    ``after`` often comes from the service, so no value of it fails the job. More than the setting
+    ``max_throttle`` (an hour) counts as that. An invalid value counts as a minute: negative, NaN,
+    no number, or none with ``cool_queue=False``. Workers log a warning once for each task. No wait
+    is shorter than a tenth of a second.
     """
 
     __module__ = _PUBLIC
@@ -103,7 +108,7 @@ class Throttled(Control):
         self.odd: str = (
             "" if _makes_sense(after, cool_queue=cool_queue) else f"after={shown(after)}"
         )
-        """What was given, if it makes no sense."""
+        """The given value, if it is invalid."""
         self.after: timedelta | None = _NONSENSE if self.odd else _sensible(after)
         self.cool_queue = cool_queue
         self.drain = drain
@@ -111,7 +116,7 @@ class Throttled(Control):
 
 
 class GiveUp(Control):
-    """Never try this again: the job fails now, whatever attempts remain."""
+    """Fail this job now, without further attempts."""
 
     __module__ = _PUBLIC
 

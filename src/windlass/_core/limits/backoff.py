@@ -1,4 +1,4 @@
-"""How long a failed job waits before its next attempt."""
+"""Backoff: how long a failed job waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Curve(StrEnum):
 
 
 class Jitter(StrEnum):
-    """How chance bends a delay so that a crowd does not return at once."""
+    """How delays are randomized, to avoid a thundering herd."""
 
     NONE = "none"
     SPREAD = "spread"
-    """Up to a quarter less or more."""
+    """A quarter less to a quarter more."""
     FULL = "full"
-    """Anything from nothing to the whole delay."""
+    """From nothing to the whole delay."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve, its parameters, a cap and jitter. Make one with the class methods.
+    """The waits between attempts: a curve with a cap, and jitter. Make one with the class methods.
 
-    The cap bounds the curve. Jitter ``spread`` bends what comes out of it, so that a crowd at the
-    cap is spread too: it may wait a quarter longer than the cap.
+    The cap bounds the curve. Jitter "spread" is added after the cap, so that jobs at the cap are
+    spread too: a wait can be a quarter longer than the cap.
     """
 
     curve: Curve
@@ -76,7 +76,10 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         cap: timedelta | float = timedelta(hours=1),
         jitter: JitterName = "spread",
     ) -> Backoff:
-        """``first``, then ``factor`` times as long each time, at most ``cap``."""
+        """Wait ``first``, then ``factor`` times as long each time, at most ``cap``.
+
+        ``jitter``: "spread" varies each wait by up to a quarter, "full" from 0 to the whole wait.
+        """
         return cls(
             curve=Curve.EXPONENTIAL,
             first=duration(first, "first"),
@@ -94,7 +97,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         cap: timedelta | float = timedelta(hours=1),
         jitter: JitterName = "spread",
     ) -> Backoff:
-        """``first``, then ``step`` more each time (by default ``first``), at most ``cap``."""
+        """Wait ``first``, then ``step`` longer each time (default: ``first``), at most ``cap``."""
         start = duration(first, "first")
         return cls(
             curve=Curve.LINEAR,
@@ -106,7 +109,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def fixed(cls, delay: timedelta | float, *, jitter: JitterName = "none") -> Backoff:
-        """Always ``delay``."""
+        """Wait ``delay`` each time."""
         span = duration(delay, "delay")
         return cls(curve=Curve.FIXED, first=span, cap=span, jitter=Jitter(jitter))
 
@@ -117,7 +120,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def waits(cls, times: Iterable[timedelta | float], *, jitter: JitterName = "none") -> Backoff:
-        """Exactly these, one after the other; the last one again if there are more attempts."""
+        """Wait these times in turn. Further attempts wait as long as the last one."""
         given: object = times
         if isinstance(given, str) or not isinstance(given, Iterable) or not (listed := [*given]):
             message = f"waits takes a list of durations such as [1, 60, 3600], got {shown(times)}"
@@ -126,7 +129,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         return cls(curve=Curve.LISTED, times=spans, cap=max(spans), jitter=Jitter(jitter))
 
     def delay(self, tries: int, chance: float) -> timedelta:
-        """The wait after the ``tries``-th failed attempt (from 1); ``chance`` is in [0, 1)."""
+        """Return the wait after failed attempt number ``tries``, from 1. ``chance`` is in [0,
+        1).
+        """
         return self._bend(min(self._straight(max(tries, 1)), self.cap), chance)
 
     def _straight(self, tries: int) -> timedelta:

@@ -1,4 +1,4 @@
-"""Circuit breakers: a task that fails again and again is left alone for a while."""
+"""Circuit breakers: pause a task that keeps failing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _MOST_FAILURES = 1_000_000
 
 
 class Breaker(msgspec.Struct, frozen=True):
-    """Opens after ``failures`` runs in a row that failed; nothing starts while it is open.
+    """A circuit breaker: it opens after ``failures`` failed runs in a row, and stops the task's
+    jobs.
 
-    After ``cool_down`` one run is let through: its success closes the breaker, its failure opens
-    it again, each time ``growth`` times as long, at most ``longest``.
+    After ``cool_down`` one job runs as a test. If it succeeds, the breaker closes. If it fails, the
+    breaker opens again, each time ``growth`` times as long, up to ``longest``.
     """
 
     failures: int = DEFAULT_FAILURES
@@ -73,31 +74,36 @@ class Breaker(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> tuple[timedelta, ...]:
-        """How long it stays open, by how often it has opened in a row; the last one for ever."""
+        """How long it stays open, by the number of openings in a row. The last wait is repeated."""
         waits = [self.cool_down]
         while len(waits) < _MOST_WAITS and waits[-1] < self.longest and self.growth > 1:
-            # Compared before it is multiplied: a large growth must give the longest, no overflow.
+            # Compared before it is multiplied: a large growth must give the longest wait, not
+            # overflow.
             grown = waits[-1] < self.longest / self.growth
             waits.append(waits[-1] * self.growth if grown else self.longest)
         return tuple(waits)
 
 
 class BreakerState(msgspec.Struct, frozen=True):
-    """What the cluster knows of one breaker."""
+    """The state of one breaker, shared by the cluster."""
 
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     opened: int = 0
-    """How often in a row."""
+    """Openings in a row."""
     open_until: datetime | None = None
 
     def holds(self, breaker: Breaker) -> bool:
-        """Whether it is not closed: shut until ``open_until``, and then open for one at a time."""
+        """Tell whether it is not closed: it admits nothing until ``open_until``, then one job at a
+        time.
+        """
         return self.failures >= breaker.failures
 
 
 def record_failure(breaker: Breaker, state: BreakerState, now: datetime) -> BreakerState:
-    """After one more failure. Those that end while it is open count, and do not prolong it."""
+    """Return the state after one more failure. A failure while it is open counts, but does not
+    prolong it.
+    """
     failures = state.failures + 1
     is_open = state.open_until is not None and state.open_until > now
     if failures < breaker.failures or is_open:
@@ -108,5 +114,5 @@ def record_failure(breaker: Breaker, state: BreakerState, now: datetime) -> Brea
 
 
 def record_success() -> BreakerState:
-    """After a success."""
+    """Return the state after a success."""
     return BreakerState()

@@ -1,4 +1,4 @@
-"""Limits as values: what a rate or a concurrency bound allows at an instant."""
+"""Limits as values: what a rate or a concurrency limit allows at an instant."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ __all__ = [
 
 _LONGEST = timedelta(days=36_525)
 CLOCK_SLACK = timedelta(seconds=1)
-"""A clock that is further back than this, against when tokens were last taken, was set back. Then
-every bucket is as full as it was at that moment, debts included, instead of waiting for the clock
-to come there again."""
+"""A clock further back than this, compared with the last use of a bucket, was set back. Each bucket
+is then as full as it was at that moment, debts included. Otherwise jobs would wait until the clock
+comes there again.
+"""
 _KEPT_US = 100_000
-"""Microseconds whose tokens a bucket holds, unless its burst is given: a worker needs some of them
-to wake up and ask."""
+"""Microseconds of tokens that a bucket holds by default: a worker needs some of them to wake up."""
 _MOST = 1_000_000_000
-"""Tokens in a bucket, and jobs at a time: what every store can count, and more than anybody has."""
+"""Largest number of tokens in a bucket and of jobs at once. Every store can count this far."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most ``n + burst - 1`` starts in any half-open window of ``per``.
+    """A rate: ``n`` starts per ``per``. In any window of ``per``, at most ``n + burst - 1`` jobs
+    start.
 
-    A fractional ``n`` counts as the next whole number there: 2.5 a second are 400 ms apart, and
-    three such starts fit into a second.
+    ``burst``: tokens that are saved while jobs are idle. Default: the tokens of 100 ms, at least 1.
 
-    Where there is enough to do, one idle worker starts ``n`` per ``per``, within 5 %, up to ten a
-    second; beyond that if ``burst`` holds what comes in 100 ms: tokens that find the bucket full
-    while the worker wakes up are lost. So ``burst`` is, unless it is given, as many as come in
-    100 ms, at least 1.
+    If there is enough work, one idle worker reaches at least 95 % of the rate. Above ten starts per
+    second this needs a burst that holds the tokens of 100 ms: tokens that arrive at a full bucket,
+    while the worker wakes up, are lost.
+
+    ``n`` may be a fraction. It counts as the next whole number in a window: 2.5 per second are 400
+    ms apart, and three such starts fit into a second.
     """
 
     n: float
@@ -91,29 +93,28 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def spacing(self) -> timedelta:
-        """How long one token takes to refill, rounded up: rounding never gives a token away."""
+        """How long one token takes to refill, rounded up."""
         return timedelta(microseconds=math.ceil(span_us(self.per) / self.n))
 
     def span(self, tokens: float) -> timedelta:
-        """How long ``tokens`` take to refill.
+        """Return how long ``tokens`` take to refill.
 
         A multiple of the rounded spacing, not a rounded multiple: three single tokens must cost
-        what a burst of three holds, or the third would wait for a microsecond nobody asked for.
-        A debt has an end: an absurd cost must not push an instant past the calendar, where it
-        would stop the claims of everybody else.
+        what a burst of three holds, or the third would wait a microsecond too long. The result is
+        bounded: an absurd cost must not push an instant past the calendar and stop other claims.
         """
         us = span_us(self.spacing) * tokens
         return timedelta(microseconds=math.ceil(min(us, span_us(_LONGEST))))
 
 
 class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A named budget for the whole cluster, for each key apart."""
+    """A limit as it is stored: a named budget of the cluster, separate for each key."""
 
     name: str
     rate: Rate | None = None
     concurrency: int | None = None
     breaker: Breaker | None = None
-    """A gate that failures shut: it has neither of the others, and no keys."""
+    """A circuit breaker. It has no rate, no concurrency and no keys."""
 
     def __post_init__(self) -> None:
         if not self.name or ":" in self.name:
@@ -134,13 +135,13 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Go ahead; store ``spent_until`` for this budget."""
+    """The job may start. Store ``spent_until`` for this budget."""
 
     spent_until: datetime
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Not now; the same cost fits at ``open_at``."""
+    """The job may not start yet. The same cost fits at ``open_at``."""
 
     open_at: datetime
 
@@ -148,9 +149,9 @@ class Closed(msgspec.Struct, frozen=True):
 def admit(
     rate: Rate, spent_until: datetime | None, *, cost: float, now: datetime
 ) -> Admitted | Closed:
-    """One step of the bucket, kept as one instant: the moment it would be full again.
+    """Take ``cost`` from a token bucket, stored as one instant: when it would be full again.
 
-    A cost above the burst starts on a full bucket and leaves a debt behind.
+    A cost above the burst starts when the bucket is full, and leaves a debt.
     """
     full_at = max(spent_until, now) if spent_until is not None else now
     room = rate.span(rate.burst) - rate.span(min(cost, rate.burst))
@@ -160,7 +161,7 @@ def admit(
 
 
 def tokens_free(rate: Rate, spent_until: datetime | None, now: datetime) -> int:
-    """Whole tokens in the bucket: how many starts of cost one fit now."""
+    """Return the whole tokens in the bucket: how many starts of cost one fit now."""
     if spent_until is None or spent_until <= now:
         return rate.burst
     # By the same rounded spacing as `admit`, so the two never disagree by one.
@@ -169,7 +170,7 @@ def tokens_free(rate: Rate, spent_until: datetime | None, now: datetime) -> int:
 
 
 def drained(rate: Rate, spent_until: datetime | None, now: datetime) -> datetime:
-    """``spent_until`` of a bucket with nothing in it. A debt is not forgiven."""
+    """Return ``spent_until`` of an empty bucket. A debt stays."""
     empty = now + rate.span(rate.burst)
     return empty if spent_until is None else max(spent_until, empty)
 
@@ -177,15 +178,17 @@ def drained(rate: Rate, spent_until: datetime | None, now: datetime) -> datetime
 def rescale_debt(
     rate: Rate, spent_until: datetime | None, *, before: Rate, now: datetime
 ) -> datetime | None:
-    """``spent_until`` when a rate is changed: what is owed are tokens, not time."""
+    """Return ``spent_until`` for a changed rate. A debt is counted in tokens, not in time."""
     if spent_until is None or spent_until <= now:
         return spent_until
     return now + rate.span((spent_until - now) / before.spacing)
 
 
 def lane_key(uses: tuple[LimitUse, ...]) -> str:
-    """The lane of a combination of limits: jobs that need the same budgets wait in one line."""
-    # Escaped: a key taken from the arguments may hold the separator, and must not lead into the
-    # lane of another combination.
+    """Return the lane of a combination of limits. Jobs that need the same budgets wait in one
+    lane.
+    """
+    # Escaped: a key made from arguments may contain the separator, and must not lead into the lane
+    # of another combination.
     gates = {use.gate.replace("\\", "\\\\").replace("\x1f", "\\x1f") for use in uses}
     return "\x1f".join(sorted(gates))

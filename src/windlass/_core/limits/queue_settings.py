@@ -1,4 +1,4 @@
-"""What operators can set for a queue while everything runs."""
+"""The settings of a queue that operators can change while workers run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _RUNNING = range(1, 1_000_001)
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is None follows the task, then the app."""
+    """The settings of a queue. None follows the task, then the app."""
 
     max_running: int | None = None
     """Jobs of this queue that run at once, in the whole cluster."""
     backoff: Backoff | None = None
-    """Between the attempts of jobs whose task has none of its own."""
+    """Waits between attempts, for jobs whose task has no backoff."""
     cool_down: Backoff | None = None
-    """How long the queue rests when a handler raises Throttled, by the hits in a row."""
+    """How long the queue pauses after `Throttled`, by the number of times in a row."""
     keep_succeeded: timedelta | None = None
-    """How long ended jobs are kept that did not fail; 0 deletes them at once."""
+    """How long succeeded, cancelled and discarded jobs are kept; 0 deletes them at once."""
     keep_failed: timedelta | None = None
 
     def __post_init__(self) -> None:

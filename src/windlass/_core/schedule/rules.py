@@ -1,6 +1,6 @@
-"""When a schedule fires: rules as values, and the slots they give.
+"""The rules of schedules as values, and the slots they give.
 
-A slot is an instant at which a rule says "now". Slots depend on the rule alone, so every process
+A slot is an instant at which a schedule fires. Slots depend on the rule alone, so every process
 computes the same ones, before and after a restart.
 """
 
@@ -42,9 +42,9 @@ _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 class Cron(msgspec.Struct, frozen=True, tag="cron"):
     """A cron expression of five fields, or six with seconds first, in a time zone.
 
-    When the clocks go forward, a time of day that is skipped fires right after the gap; when they
-    go back, one that comes twice fires once. Expressions that begin with ``*`` in the minute or
-    hour, and those with seconds, follow elapsed time instead: they fire in every hour there is.
+    When clocks go forward, a skipped time of day fires right after the gap. When they go back, a
+    time that comes twice fires once. Expressions with ``*`` in the minute or hour, and those with
+    seconds, follow elapsed time instead: they fire in every hour.
     """
 
     expression: str
@@ -70,7 +70,7 @@ class Cron(msgspec.Struct, frozen=True, tag="cron"):
                 f"hour day month weekday, six with seconds first, or is one of {', '.join(ALIASES)}"
             )
             raise InvalidArgument(message) from None
-        except Exception as error:  # noqa: BLE001 -- whatever the parser stumbles over is no cron
+        except Exception as error:  # noqa: BLE001 -- the parser may raise anything
             message = f"{self.expression!r} is no cron expression: {error}"
             raise InvalidArgument(message) from None
         if first is None:
@@ -83,7 +83,7 @@ class Cron(msgspec.Struct, frozen=True, tag="cron"):
         return ALIASES.get(self.expression.strip().lower(), self.expression)
 
     def after(self, instant: datetime) -> Iterator[datetime]:
-        """Slots strictly after ``instant``, in order."""
+        """Yield the slots strictly after ``instant``, in order."""
         from zoneinfo import ZoneInfo  # noqa: PLC0415 -- as in `_times`
 
         zone = ZoneInfo(self.tz)
@@ -102,7 +102,7 @@ def _times(fields: str, start: datetime) -> Iterator[datetime]:
 
 
 def _rising(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
-    """In UTC and rising: what a change of the clocks puts in another order or doubles is left."""
+    """Yield instants in UTC that only rise. A change of the clocks may reorder or double some."""
     last = instant
     for at in sim:
         slot = at.astimezone(UTC)
@@ -112,8 +112,8 @@ def _rising(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
 
 
 def _elapsed(fields: str, zone: ZoneInfo, instant: datetime) -> Iterator[datetime]:
-    """Slots of a rule that follows elapsed time: from one change of the clocks to the next the
-    offset stands still, and the rule is read on the clock on the wall.
+    """Yield the slots of a rule that follows elapsed time. Between two changes of the clocks the
+    offset is constant, and the rule is read in local time.
     """
     at, offset = instant, _offset(zone, instant)
     wall = (at + offset).replace(tzinfo=None)
@@ -126,7 +126,7 @@ def _elapsed(fields: str, zone: ZoneInfo, instant: datetime) -> Iterator[datetim
             at = slot
         else:
             return
-        # From the change on, the change itself included.
+        # From the change on, including the change itself.
         at = _change(zone, at, slot)
         offset = _offset(zone, at)
         wall = (at + offset).replace(tzinfo=None) - _SECOND
@@ -137,7 +137,7 @@ def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
 
 
 def _change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
-    """When the offset changes between two instants that have different ones, to the second."""
+    """Find when the offset changes between two instants with different offsets, to the second."""
     low, high = before.replace(microsecond=0), after
     old = _offset(zone, low)
     while high - low > _SECOND:
@@ -147,11 +147,11 @@ def _change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
 
 
 class Every(msgspec.Struct, frozen=True, tag="every"):
-    """A fixed period.
+    """A fixed period: ``Every("10m")``.
 
-    Counted from ``anchor`` (by default from the epoch, so a period of an hour fires on the hour):
-    slots do not drift, and no restart moves them. With ``after="end"`` the period begins when the
-    last run has ended.
+    Slots are counted from ``anchor``, by default from the epoch: a period of an hour fires on the
+    hour, and no restart moves the slots. With ``after="end"`` the period begins when the last run
+    has ended.
     """
 
     period: timedelta
@@ -183,11 +183,11 @@ class Every(msgspec.Struct, frozen=True, tag="every"):
                 raise InvalidArgument(message)
 
     def number(self, instant: datetime) -> int:
-        """The number of the last slot at or before ``instant``."""
+        """Return the number of the last slot at or before ``instant``."""
         return (instant - (self.anchor or EPOCH)) // self.period
 
     def slot(self, number: int) -> datetime:
-        """The slot with this number."""
+        """Return the slot with this number."""
         return (self.anchor or EPOCH) + self.period * number
 
 
@@ -201,14 +201,14 @@ class Once(msgspec.Struct, frozen=True, tag="once"):
 
 
 class Manual(msgspec.Struct, frozen=True, tag="manual"):
-    """Never by itself: somebody triggers it."""
+    """No slots. An operator or your code triggers the schedule."""
 
 
 Rule = Cron | Every | Once | Manual
 
 
 def next_slot(rule: Rule, after: datetime) -> datetime | None:
-    """The first slot strictly after an instant; None: there is none."""
+    """Return the first slot strictly after an instant; None: there is none."""
     match rule:
         case Cron():
             return next(rule.after(after), None)
@@ -223,10 +223,10 @@ def next_slot(rule: Rule, after: datetime) -> datetime | None:
 
 
 def latest_slots(rule: Rule, first: datetime, now: datetime, most: int) -> list[datetime]:
-    """The last ``most`` slots from ``first`` to ``now``, both included, oldest first.
+    """List the last ``most`` slots from ``first`` to ``now``, both included, oldest first.
 
-    Only the last ones are ever wanted: a second-by-second rule that slept for a year has thirty
-    million of them. So one looks back a little, and then further.
+    It looks back a little, then further: a rule for each second that did not fire for a year has
+    thirty million slots, of which only the last are needed.
     """
     match rule:
         case Cron():

@@ -1,4 +1,4 @@
-"""What a host lets a plugin do: nothing, until it says otherwise."""
+"""Grants: what a host allows a plugin. The default is nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ MiddlewareGrant = Literal["own", "all"]
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The capabilities of one plugin. Whatever is left out is not granted.
+    """The permissions of one plugin. A permission that you leave out is not granted.
 
-    ``max_running``: so many of its jobs run at once in the whole cluster; None: no bound of the
-    host's. ``queues``: where its jobs may wait; those of tasks that name none wait in the first.
-    ``middleware``: around its own jobs, or around all. ``services``: what its handlers may ask for.
+    - ``tasks``, ``schedules``, ``chores``: True allows the plugin to add them.
+    - ``middleware``: "own" runs its middleware around its own jobs, "all" around every job.
+    - ``max_running``: how many of its jobs run at once in the whole cluster. None: no limit.
+    - ``queues``: the queues its jobs may use. A task that names none uses the first.
+    - ``services``: the services its handlers may ask for.
     """
 
     tasks: bool = False
@@ -69,7 +71,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def _names(given: object, what: str) -> tuple[str, ...]:
-    # A single text is refused: its letters are hardly what was meant.
+    # A single text is refused: its letters are hardly the names that were meant.
     if isinstance(given, str) or not isinstance(given, Iterable):
         message = f"{what} is a list of names such as {what}=['mail'], got {shown(given)}"
         raise InvalidArgument(message)

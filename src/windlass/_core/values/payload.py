@@ -1,8 +1,8 @@
-"""Arguments and results as JSON, driven by the function's own annotations on both sides.
+"""Arguments and results as JSON, by the function's annotations on both sides.
 
-The arguments of a task become a msgspec Struct type once; building one binds a call (and refuses
-a wrong one) in C, encoding it makes the payload, decoding it gives the worker typed values again.
-Never pickle: a payload is data, whoever wrote it.
+The arguments of a task become a msgspec Struct type once. Building one binds a call, and refuses a
+wrong one, in C. Encoding it makes the payload; decoding it gives the worker typed values again.
+Never pickle: reading a payload must not run code, wherever it came from.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ MIB = 1024 * 1024
 
 T = TypeVar("T")
 Secret = Annotated[T, SECRET]
-"""``card: Secret[str]`` is a ``str`` for its handler and for type checkers. Logs, errors and what
-shows jobs to people show ``***`` instead. It is stored as it is: a worker needs it."""
+"""``card: Secret[str]`` is a ``str`` for the handler and for type checkers. Logs, errors, the
+command line and the dashboard show ``***`` instead. The storage holds the value, because workers
+need it.
+"""
 
 _NOT_STORABLE = (
     TypeError,
@@ -73,8 +75,8 @@ def _to_json(value: object) -> bytes:
 
 
 def _refuse_endless(value: object) -> None:
-    """Refuse NaN and infinity, which JSON does not know: the encoder writes null, and None would be
-    read. Called only where a null was written, which few payloads have.
+    """Refuse NaN and infinity, which JSON does not have: the encoder writes null, and None would be
+    read. Called only if a null was written, which is rare.
     """
     if _holds_endless(msgspec.to_builtins(value, enc_hook=_to_builtin)):
         message = "JSON has no NaN and no infinity; pass None or a text instead"
@@ -94,7 +96,7 @@ def _holds_endless(value: object) -> bool:
 
 
 def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
-    """The parameters that come from the payload; what cannot come from one is refused."""
+    """Return the parameters that come from the payload; refuse those that cannot."""
     parameters = list(inspect.signature(function).parameters.values())
     if skip_first:
         parameters = parameters[1:]
@@ -114,7 +116,7 @@ _STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: 
 
 
 def _says_nothing(annotation: object) -> bool:
-    """Nothing is written, or only that the parameters are those of another function."""
+    """Tell whether the signature is missing, or only repeats that of another function."""
     if isinstance(annotation, str):
         return annotation.endswith((".args", ".kwargs"))
     named = (typing.ParamSpecArgs, typing.ParamSpecKwargs)
@@ -175,9 +177,9 @@ class Codec:
         taken = {p.name for p in parameters}
         names = secrets_of({name: hints[name] for name in hints if name in taken})
         self.secrets: frozenset[str] = frozenset(names)
-        """The arguments, and fields of them, that are `Secret`."""
+        """The arguments, and their fields, that are `Secret`."""
         self.marks: tuple[str, ...] = secret_tags(names)
-        """The tags of its jobs that say so."""
+        """The tags that mark its jobs as having secrets."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -185,10 +187,10 @@ class Codec:
         return self._struct.__struct_fields__
 
     def fingerprint(self) -> str:
-        """Sixteen digits that are the same wherever the function takes the same arguments."""
+        """Return sixteen digits that are equal if the function takes the same arguments."""
         try:
             shape: object = msgspec.json.schema(self._struct, schema_hook=_shape_of)
-        except Exception:  # noqa: BLE001 -- a type of the user's may raise anything
+        except Exception:  # noqa: BLE001 -- a user's type may raise anything
             shape = str(inspect.signature(self._function))
         text = msgspec.json.encode(shape, order="deterministic", enc_hook=str)
         return hashlib.sha256(text).hexdigest()[:16]
@@ -196,7 +198,7 @@ class Codec:
     def encode(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int = MIB
     ) -> bytes:
-        """The payload of a call. A call that would not fit the function is refused here."""
+        """Encode the payload of a call. A call that does not fit the function is refused here."""
         try:
             if self._rest or self._more:
                 args, kwargs = self._gathered(args, kwargs)
@@ -211,8 +213,8 @@ class Codec:
             payload = _ENCODER.encode(call)
             if b"null" in payload:
                 _refuse_endless(call)
-            # Decoding what was just encoded is what the worker will do: a value of the wrong
-            # type fails here, in the caller's face, and not an hour later in a worker's log.
+            # Decoding what was just encoded is what the worker will do: a value of the wrong type
+            # fails here, at the caller, and not an hour later in a worker's log.
             self._decode(payload)
         except _NOT_STORABLE as error:
             message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
@@ -223,7 +225,9 @@ class Codec:
         return payload
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments for the function; defaults that were not given are left to the function."""
+        """Decode the arguments for the function. Defaults that were not given are left to the
+        function.
+        """
         try:
             call = self._decode(payload)
         except _NOT_STORABLE as error:
@@ -238,7 +242,7 @@ class Codec:
         return self._split(values)
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call that fits, by the names of the parameters."""
+        """Return the arguments of a valid call, by the names of the parameters."""
         if self._rest or self._more:
             args, kwargs = self._gathered(args, kwargs)
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -246,7 +250,7 @@ class Codec:
     def _gathered(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """With what ``*rest`` and ``**more`` take under those two names, as it is stored."""
+        """Add the values of ``*rest`` and ``**more`` under those two names, as they are stored."""
         stars = {self._rest, self._more}
         known = {name for name in self.names if name not in self._nameless and name not in stars}
         named = {name: value for name, value in kwargs.items() if name in known}
@@ -262,7 +266,7 @@ class Codec:
         return args, named
 
     def canonical(self, payload: bytes) -> bytes:
-        """The same arguments as the same bytes, in any order of their keys and sets."""
+        """Encode equal arguments as equal bytes, in any order of their keys and sets."""
         try:
             return _SORTED.encode(self._decode(payload))
         except _NOT_STORABLE as error:
@@ -276,7 +280,7 @@ class Codec:
         for name, value in zip(self.names, values, strict=True):
             if value is unset:
                 continue
-            # After a left-out default everything must go by name.
+            # After a default that was left out, the rest must be passed by name.
             if len(args) < self._positional and not kwargs and name == self.names[len(args)]:
                 args.append(value)
             else:
@@ -286,8 +290,8 @@ class Codec:
         return (*args, *rest), {**kwargs, **more}
 
     def encode_result(self, value: object, *, limit: int, what: str) -> bytes | None:
-        """A result as JSON, checked against the return annotation: the code that asks for it will
-        read it by that.
+        """Encode a result as JSON, checked against the return annotation that its readers decode it
+        by.
         """
         encoded = encode_any(value, limit=limit, what=what)
         if self._result is Any or encoded is None or type(value) is self._scalar:
@@ -303,7 +307,7 @@ class Codec:
         return encoded
 
     def decode_result(self, result: bytes | None) -> Any:
-        """The value a job returned, typed by the function's return annotation."""
+        """Decode a job's result by the function's return annotation."""
         if result is None:
             return None
         try:
@@ -314,7 +318,7 @@ class Codec:
 
 
 def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:
-    """A result as JSON; None stays None, which costs nothing to store."""
+    """Encode a result as JSON. None stays None and needs no storage."""
     if value is None:
         return None
     try:
@@ -328,7 +332,7 @@ def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> 
 
 
 def decode_any(value: bytes | None) -> Any:
-    """Plain JSON values, for readers that do not know the function."""
+    """Decode plain JSON values, for readers that do not have the function."""
     if value is None:
         return None
     try:
@@ -339,7 +343,7 @@ def decode_any(value: bytes | None) -> Any:
 
 
 def is_json(value: bytes) -> bool:
-    """Whether stored bytes are JSON, fit for a function or not."""
+    """Tell whether stored bytes are JSON, whether or not they fit a function."""
     try:
         msgspec.json.decode(value)
     except _NOT_STORABLE:
@@ -348,7 +352,7 @@ def is_json(value: bytes) -> bool:
 
 
 def _shape_of(kind: type[Any]) -> dict[str, Any]:
-    """What a fingerprint says of a type that msgspec does not know."""
+    """Describe a type that msgspec does not know, for a fingerprint."""
     describe = getattr(kind, "model_json_schema", None)
     if describe is not None:
         return dict(describe())
@@ -378,7 +382,7 @@ def _field(
             kind = types.GenericAlias(*((list, kind) if many else (dict, (str, kind))))
     elif parameter.default is parameter.empty:
         return (parameter.name, kind)
-    # Not the default itself: a changed default must take effect for jobs already waiting.
+    # Not the default itself: a changed default must apply to jobs that are already waiting.
     return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
 
 
@@ -386,7 +390,7 @@ def _result_type(hints: Mapping[str, Any]) -> Any:
     wanted = hints.get("return", Any)
     origin = typing.get_origin(wanted) or wanted
     if isinstance(origin, type) and issubclass(origin, Awaitable):
-        # A plain function that gives back something to await; what that gives is the result.
+        # A plain function that returns an awaitable; awaiting it gives the result.
         wanted = (typing.get_args(wanted) or (Any,))[-1]
     if wanted is None or wanted is types.NoneType:
         return Any

@@ -1,4 +1,4 @@
-"""Who looks at the dashboard, and what they may do."""
+"""The roles of dashboard users."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class Role(StrEnum):
     """A role. Each includes the permissions of those before it."""
 
     VIEWER = "viewer"
-    """Reads."""
+    """Sees everything."""
     OPERATOR = "operator"
-    """Acts: cancels, requeues, pauses."""
+    """Cancels, requeues and pauses."""
     ADMIN = "admin"
     """Changes settings."""
 
     def includes(self, other: Role) -> bool:
-        """Whether whoever has this role may do what needs ``other``."""
+        """Tell whether this role includes the permissions of ``other``."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody who was let in. The audit log knows them by ``name``."""
+    """A user of the dashboard. The audit log records the ``name``."""
 
     name: str
     role: Role
 
 
 def parse_role(word: str) -> Role:
-    """The role of that name; ConfigError says which there are."""
+    """Return the role of that name; ConfigError lists the roles."""
     try:
         return Role(word)
     except ValueError:

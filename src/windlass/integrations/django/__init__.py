@@ -30,11 +30,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TARGET = "windlass.integrations.django.ready:app"
-"""Where workers and their child processes find the app: importing it sets Django up first."""
+"""The import path of the app for workers and their children. Importing it sets Django up first."""
 
 
 def make_app(**overriding: Any) -> Windlass:
-    """An app from ``settings.WINDLASS``, for the module that ``APP`` names."""
+    """Make an app from ``settings.WINDLASS``, for the module that ``APP`` names."""
     chosen = {key.lower(): value for key, value in read_settings().items() if key != "APP"}
     chosen.update(overriding)
     app = Windlass(chosen.pop("url", None), **chosen)
@@ -43,7 +43,7 @@ def make_app(**overriding: Any) -> Windlass:
 
 
 def get_app() -> Windlass:
-    """The app of this project, the same one each time."""
+    """Return the app of this project, the same one each time."""
     return PROJECT.app(read_settings().get("APP"), _find)
 
 
@@ -53,7 +53,7 @@ def _find(target: str | None) -> Windlass:
         parts_of(app).load()
     else:
         app = load_app(target)
-    # Wherever else it can be imported from, Django would not be set up there.
+    # Found under this name only: anywhere else Django would not be set up.
     parts_of(app).location.loaded_from(TARGET)
     app.tasks.add_queues(_queues())
     atexit.register(app.blocking.close)
@@ -61,7 +61,7 @@ def _find(target: str | None) -> Windlass:
 
 
 def read_settings() -> Mapping[str, Any]:
-    """``settings.WINDLASS``, or ConfigError where it says nothing."""
+    """Read ``settings.WINDLASS``; ConfigError if it is missing or empty."""
     written = getattr(settings, "WINDLASS", None)
     if not isinstance(written, Mapping) or not {"APP", "URL"} & set(written):
         message = (
@@ -73,7 +73,7 @@ def read_settings() -> Mapping[str, Any]:
 
 
 def _queues() -> set[str]:
-    """Those to which Django's own tasks may be sent."""
+    """List the queues that Django's own tasks may use."""
     named: set[str] = set()
     for params in getattr(settings, "TASKS", {}).values():
         if str(params.get("BACKEND", "")).startswith(f"{__name__}."):
@@ -84,16 +84,18 @@ def _queues() -> set[str]:
 def enqueue_on_commit(
     task: Task[P, Any] | BoundTask[P, Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Enqueue when the transaction open on the default database commits, and at once without one.
+    """Enqueue a job when the transaction on the default database commits; without one, at once.
 
-    Arguments are taken now: what does not fit is refused here, and what changes later does not
-    change the job. Rolled back, nothing is enqueued.
+    The arguments are encoded now: wrong ones are refused here, and later changes do not affect the
+    job. After a rollback nothing is enqueued.
     """
     on_commit(task.call(*args, **kwargs))
 
 
 def on_commit(*calls: Call[Any], using: str | None = None) -> None:
-    """The same for several calls, all of them or none, and for the database ``using``."""
+    """Enqueue several calls, all or none, when the transaction on the database ``using``
+    commits.
+    """
     app = get_app()
     for call in calls:
         if app.tasks.find(call.task.name) is not call.task:
@@ -102,8 +104,9 @@ def on_commit(*calls: Call[Any], using: str | None = None) -> None:
 
 
 def fresh_connections(function: Callable[P, R]) -> Callable[P, R]:
-    """For tasks that use Django's database, below ``@app.task``: connections that are broken or
-    past ``CONN_MAX_AGE`` are closed before and after, as around a request.
+    """Close database connections that are broken or past ``CONN_MAX_AGE``, before and after a task.
+
+    Write it below ``@app.task`` on tasks that use Django's database.
     """
 
     @functools.wraps(function)

@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Backend(BaseTaskBackend):
-    """What both backends are, beside the base class of their package."""
+    """The shared part of both backends, besides the base class of their package."""
 
     interface: ClassVar[Interface]
     supports_defer = True
@@ -45,7 +45,7 @@ class Backend(BaseTaskBackend):
 
     def validate_task(self, task: AnyTask) -> None:
         super().validate_task(task)
-        # Called for every task when it is defined, which is how workers come to know it.
+        # Django calls this for every task when it is defined: workers learn of the task here.
         if PROJECT.meet(task.module_path):
             options = {key: value for key, value in self.options.items() if key != "transactional"}
             # Later: a module that is being imported must not import the app's, which may be
@@ -56,7 +56,7 @@ class Backend(BaseTaskBackend):
         self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> TaskResult[P, R]:
         self.validate_task(task)
-        # Its own rules decide what the arguments become and which are refused.
+        # Django's own rules decide what the arguments become and which are refused.
         make: type[Any] = self.interface.result
         result: TaskResult[P, R] = make(
             task=task,
@@ -103,7 +103,7 @@ class Backend(BaseTaskBackend):
         return get_app().blocking.run(work, instead="task.aget_result(...)", anywhere=True)
 
     def check(self, **_: Any) -> list[CheckMessage]:
-        """Check the settings, where the app that does it is not installed."""
+        """Check the settings, if the Windlass app is not in INSTALLED_APPS."""
         from windlass.integrations.django import _checks  # noqa: PLC0415 -- it knows backends
 
         if apps.is_installed("windlass.integrations.django") or self.alias != _checks.first_alias():

@@ -24,7 +24,7 @@ _OPTIONS = f"See OPTIONS of {_HERE}.tasks.WindlassBackend."
 
 
 def check_settings(**_: object) -> list[CheckMessage]:
-    """Look at WINDLASS and, in TASKS, at the backends of Windlass. Connects to nothing."""
+    """Check WINDLASS and, in TASKS, the backends of Windlass. It connects to nothing."""
     try:
         read_settings()
     except ConfigError as error:
@@ -40,7 +40,7 @@ def check_settings(**_: object) -> list[CheckMessage]:
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: object) -> list[CheckMessage]:
-    """Ask databases whether they are the one with the jobs: ``manage.py check --database …``."""
+    """Check that the databases are those with the jobs: ``manage.py check --database …``."""
     wanted = [(alias, name) for alias, name in _transactional() if name in (databases or ())]
     app = _app() if wanted else None
     if not isinstance(app, Windlass):
@@ -58,12 +58,12 @@ def check_database(*, databases: Sequence[str] | None = None, **_: object) -> li
 
 
 def first_alias() -> str | None:
-    """The first backend of ours in TASKS."""
+    """Return the alias of the first Windlass backend in TASKS."""
     return next((alias for alias, _, _ in _backends()), None)
 
 
 def not_installed(alias: str) -> CheckMessage:
-    """What to say where Django does not start our app."""
+    """Describe what to do if Django does not start the Windlass app."""
     return Warning(
         f"TASKS[{alias!r}] uses Windlass, and INSTALLED_APPS does not have {_HERE!r}: workers "
         f"find no tasks, and manage.py has no windlass_worker.",
@@ -87,12 +87,12 @@ def _app() -> Windlass | CheckMessage:
 
 
 def _backends() -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    """Alias, parameters and class of each backend of ours."""
+    """Yield alias, parameters and class of each Windlass backend."""
     for alias, params in getattr(settings, "TASKS", {}).items():
         try:
             kind = import_string(str(params.get("BACKEND")))
         except ImportError:
-            continue  # Django says it
+            continue  # Django reports it
         if getattr(kind, "interface", None) is not None:
             yield alias, params, kind
 
@@ -128,11 +128,11 @@ def _check_backends() -> Iterator[CheckMessage]:
 
 
 def _probe(args: list[Any], kwargs: dict[str, Any]) -> None:
-    """A function to try OPTIONS with."""
+    """Serve as a function to try OPTIONS with."""
 
 
 def _transactional() -> Iterator[tuple[str, str]]:
-    """Each backend with the database whose transactions decide about its jobs."""
+    """Yield each backend with the database whose transactions decide about its jobs."""
     for alias, params, _ in _backends():
         name = _commit.database_of(params.get("OPTIONS", {}))
         if name is not None:

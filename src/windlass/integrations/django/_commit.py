@@ -42,13 +42,13 @@ class Way(Enum):
 
     NOW = auto()
     INSIDE = auto()
-    """With the request's rows, on its connection."""
+    """In the request's transaction, on its connection."""
     AFTER = auto()
     """After its commit."""
 
 
 def database_of(options: Mapping[str, Any]) -> str | None:
-    """The database whose transactions decide about the jobs of a backend; None: none does."""
+    """Return the database whose transactions decide about the jobs of a backend, or None."""
     wanted = options.get("transactional", False)
     if wanted is False:
         return None
@@ -63,7 +63,7 @@ def database_of(options: Mapping[str, Any]) -> str | None:
 
 
 def way_of(app: Windlass, alias: str | None) -> Way:
-    """When to store a job that is enqueued now."""
+    """Decide when to store a job that is enqueued now."""
     if alias is None:
         return Way.NOW
     database = connections[alias]
@@ -73,27 +73,27 @@ def way_of(app: Windlass, alias: str | None) -> Way:
 
 
 def enqueue_inside(app: Windlass, call: Call[Any], alias: str) -> Job[Any]:
-    """Store a job in the transaction that is open."""
+    """Store a job in the open transaction."""
     database = connections[alias]
     database.validate_no_broken_transaction()
     with database.wrap_database_errors:
         (job,) = app.blocking.enqueue_many([call], connection=database.connection)
     if database.in_atomic_block:
         wake = app.blocking.wake
-        # Once for calls in a row; where a savepoint is rolled back, its callbacks go with it.
+        # Once for calls in a row. If a savepoint is rolled back, its callbacks are dropped too.
         if not database.run_on_commit or database.run_on_commit[-1][1] != wake:
             transaction.on_commit(wake, using=alias, robust=True)
     return job
 
 
 def both_postgresql(app: Windlass, alias: str) -> bool:
-    """Whether the database and the jobs could be in one place at all."""
+    """Tell whether the database and the jobs are both on PostgreSQL."""
     kept = parts_of(app).connections.opener.scheme in TRANSACTIONAL  # not that of a test
     return kept and connections[alias].vendor == "postgresql"
 
 
 def may_be_same(app: Windlass, alias: str) -> str | None:
-    """Why a database cannot be the one with the jobs, as far as settings say it."""
+    """Explain why a database cannot be the one with the jobs, as far as settings show it."""
     database = connections[alias]
     if not both_postgresql(app, alias):
         where = _scheme(app)
@@ -108,7 +108,7 @@ def may_be_same(app: Windlass, alias: str) -> str | None:
 
 
 def elsewhere(app: Windlass, alias: str) -> str | None:
-    """Why a database is not the one with the jobs. Both are asked."""
+    """Explain why a database is not the one with the jobs. Connects to both."""
     reason = may_be_same(app, alias)
     if reason is None and not _asked(app, connections[alias]):
         return (
@@ -119,7 +119,7 @@ def elsewhere(app: Windlass, alias: str) -> str | None:
 
 
 def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
-    """Whether a request's connection leads to the schema with the jobs."""
+    """Tell whether a request's connection leads to the schema with the jobs."""
     if database.vendor != "postgresql":
         return False
     known = database.settings_dict
@@ -127,7 +127,7 @@ def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
     key = (_scheme(app), app.settings.url, app.settings.schema, database.alias, *theirs)
 
     def ask() -> bool:
-        # By asking, not by names: a pooler may call a database otherwise.
+        # Asked of the servers, not compared by name: a pooler may call a database otherwise.
         possible = both_postgresql(app, database.alias)
         same = possible and _is_psycopg_3() and _asked(app, database)
         if possible and not same:

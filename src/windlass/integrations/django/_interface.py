@@ -25,7 +25,7 @@ PACKAGE = "django_tasks"
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """The names of one of them that a backend needs."""
+    """The names from one of the packages that a backend needs."""
 
     package: str
     context: type[TaskContext[..., Any]]
@@ -40,7 +40,7 @@ class Interface:
 
 
 def interface_of(package: str) -> Interface:
-    """Import what ``package`` has."""
+    """Import the names from ``package``."""
     try:
         base, exceptions, signals = (
             import_module(f"{package}.{part}") for part in ("base", "exceptions", "signals")
@@ -63,6 +63,6 @@ def interface_of(package: str) -> Interface:
 
 
 def put(result: AnyResult, **changes: object) -> None:
-    """Change a result: they are frozen for all but their backend."""
+    """Change a result. Results are frozen for all code but their backend."""
     for name, value in changes.items():
         object.__setattr__(result, name, value)

@@ -31,9 +31,8 @@ _MADE_FROM_TIME = "7"
 
 
 def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) -> datetime:
-    """Say when a job was enqueued: the millisecond in which its id was made. The id alone tells it,
-    so that no answer of the store is needed. ``created_at`` is the answer for ids without a time,
-    and where a test moves the clock.
+    """Return when a job was enqueued: the millisecond in its id, so that no read is needed.
+    ``created_at`` is used for ids without a time, and if a test moves the clock.
     """
     connections = parts_of(app).connections
     if job_id[12:13] == _MADE_FROM_TIME and connections.opener.clock is SYSTEM_CLOCK:
@@ -47,12 +46,14 @@ async def read(job_id: str) -> AnyResult:
 
 
 async def read_as(job_id: str, interface: Interface) -> AnyResult:
-    """Read the result of a job for code that uses ``interface``, or raise its own error."""
+    """Read the result of a job for code that uses ``interface``; raises its error if there is
+    none.
+    """
     return await _read(job_id, interface)
 
 
 async def _read(job_id: str, interface: Interface | None) -> AnyResult:
-    """As it is stored, secrets and all: it is the project's own code that asks, not a person."""
+    """Read a stored job, secrets included: the project's own code asks, not a person."""
     app = get_app()
     stored = (await parts_of(app).storage()).admin
     (job,) = await stored.get([JobId(job_id)])
@@ -105,7 +106,9 @@ def _result(
 
 
 def _as_called(task: AnyTask, interface: Interface, job: JobRecord) -> AnyTask:
-    """With the queue and the priority of its job, if the backend still allows them."""
+    """Return the task with the queue and the priority of its job, if the backend still allows
+    them.
+    """
     if (task.queue_name, -task.priority) != (job.queue, job.priority):
         with suppress(interface.invalid):
             return task.using(queue_name=job.queue, priority=-job.priority)

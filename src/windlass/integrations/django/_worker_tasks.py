@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["adopt", "define"]
 
 _RESULT: ContextVar[AnyResult] = ContextVar("windlass_django_result")
-"""Of the job that runs here."""
+"""The result of the job that runs here."""
 
 
 def define(app: Windlass, function: Callable[..., Any], alias: str, **options: Any) -> str:
-    """Register a function with the ``OPTIONS`` of a backend; its name."""
+    """Register a function with the ``OPTIONS`` of a backend, and return its name."""
     if options.get("run_in") == "process":
         message = "tasks of Django run on threads or the loop: leave run_in out of OPTIONS"
         raise ConfigError(message)
@@ -48,7 +48,7 @@ def define(app: Windlass, function: Callable[..., Any], alias: str, **options: A
 
 
 def adopt(app: Windlass, task: AnyTask, backend: Backend, options: Mapping[str, Any]) -> None:
-    """Make a Django task one of ours."""
+    """Register a Django task as a task of the app."""
     app.tasks.add_queues(backend.queues)
     own = {"name": task.module_path, "queue": task.queue_name, "priority": -task.priority}
     function = _runner(task, type(backend))
@@ -59,7 +59,7 @@ def adopt(app: Windlass, task: AnyTask, backend: Backend, options: Mapping[str, 
 
 
 async def _with_result(ctx: Context, call_next: CallNext) -> Any:
-    """Read on the loop what the run needs to know on whichever thread."""
+    """Read on the loop what the run needs to know on its thread."""
     if ctx.task in PROJECT.defined:
         _RESULT.set(await read(ctx.job_id))
     return await call_next()
@@ -81,7 +81,7 @@ def _runner(task: AnyTask, backend: type[Backend]) -> Callable[..., Any]:
 
     async def run_async(args: list[Any], kwargs: dict[str, Any]) -> Any:
         told = _SignalledRun(task, backend)
-        # Not on the loop: receivers may use the database, and so on its thread.
+        # Not on the loop: receivers may use the database on the handler's thread.
         await sync_to_async(told.begin)()
         try:
             value = told.checked(await function(*told.first, *args, **kwargs))
@@ -98,12 +98,12 @@ def _runner(task: AnyTask, backend: type[Backend]) -> Callable[..., Any]:
 
 
 def _secrecy(function: Callable[..., Any]) -> dict[str, Any]:
-    """Positions have no names to be masked by, and ``Secret[...]`` is said of names that ours does
-    not have: where there is a secret among them, all of them are masked.
+    """Mask all positional arguments if one is secret. Positions have no names to mask by, and
+    ``Secret[...]`` annotates names that our task does not have.
     """
     try:
         marked = bool(secrets_of(get_type_hints(function, include_extras=True)))
-    except Exception:  # noqa: BLE001 -- Django runs functions whose annotations nobody can resolve
+    except Exception:  # noqa: BLE001 -- Django runs functions whose annotations cannot be resolved
         marked = any("Secret[" in str(written) for written in function.__annotations__.values())
     sounding = any(looks_secret(name) for name in inspect.signature(function).parameters)
     hidden: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def _secrecy(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class _SignalledRun:
-    """One run, as Django's signals tell of it."""
+    """One run, as reported by Django's signals."""
 
     def __init__(self, task: AnyTask, backend: type[Backend]) -> None:
         self._result = _RESULT.get()
@@ -131,8 +131,8 @@ class _SignalledRun:
         self._interface.started.send_robust(self._backend, task_result=self._result)
 
     def checked(self, value: Any) -> Any:
-        """As it will be read back; what cannot be stored is the task's own failure, by the names
-        that Django gives it.
+        """Return the result as it will be read back. One that cannot be stored fails the task, with
+        Django's own error.
         """
         try:
             return decode_any(encode_any(value, limit=get_app().settings.result_limit))
@@ -148,7 +148,7 @@ class _SignalledRun:
         self._end()
 
     def failed(self, error: BaseException) -> None:
-        """Tell it once, at the end: an attempt that is followed by another one finishes nothing."""
+        """Send the signal once, at the end. A failed attempt with a retry finishes nothing."""
         if self._is_last(error):
             kind = type(error)
             told = self._interface.error(

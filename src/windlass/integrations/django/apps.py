@@ -1,4 +1,4 @@
-"""What Django starts: tasks are found where Django projects keep them, in ``tasks.py``."""
+"""The app config that Django starts. It imports ``tasks.py`` of every app."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class WindlassConfig(AppConfig):
             discover()
             get_app()
         except ConfigError as error:
-            # `manage.py check` reports it, and `get_app` raises it again. A module that is broken
-            # for another reason is reported at once.
+            # `manage.py check` reports it, and `get_app` raises it again. Other errors of a module
+            # are raised at once.
             if isinstance(error, BrokenModule) and error.may_heal:
                 raise
 
@@ -39,6 +39,6 @@ class WindlassConfig(AppConfig):
 def discover() -> None:
     """Import ``tasks.py`` of every installed app."""
     for config in apps.get_app_configs():
-        # Ours is a backend, and needs what not every project has.
+        # Our own is a backend, and needs packages that not every project has.
         if config.name != WindlassConfig.name and module_has_submodule(config.module, "tasks"):
             importlib.import_module(f"{config.name}.tasks")

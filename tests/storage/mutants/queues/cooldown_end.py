@@ -28,7 +28,7 @@ class _Forgiving(ApplyRules):
     """Another way to forgive."""
 
     def forgives(self, row: QueueRow, transition: Transition, verb: Verb, now: datetime) -> bool:
-        raise AssertionError("say when")
+        raise AssertionError("At must be a time")
 
     def queues(self, row: JobRow) -> list[QueueRow]:
         return [self._db.queues[row.asked.queue]]

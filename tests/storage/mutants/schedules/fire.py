@@ -48,7 +48,7 @@ class _InsertsFirst(MemorySchedules):
     """Jobs are inserted whatever becomes of the write."""
 
     def before(self, write: ScheduleWrite, row: ScheduleRow | None) -> bool:
-        raise AssertionError("say when")
+        raise AssertionError("At must be a time")
 
     def _write(self, write: ScheduleWrite, now: datetime) -> Written:
         if self.before(write, self._db.schedules.get(write.name)):

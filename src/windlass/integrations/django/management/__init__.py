@@ -1,4 +1,4 @@
-"""The place where Django looks for commands.
+"""The package where Django looks for commands.
 
 It holds nothing but ``commands``.
 """

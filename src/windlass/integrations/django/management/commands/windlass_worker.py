@@ -44,7 +44,9 @@ def _options() -> Iterator[click.Option]:
 
 
 def _spellings(option: click.Option) -> Iterator[tuple[list[str], str]]:
-    """How it is written, and under which name it is kept: ``--no-summary`` is one of its own."""
+    """Yield the spelling of an option and the name it is kept under: ``--no-summary`` has its
+    own.
+    """
     name = option.name or ""
     if option.secondary_opts:
         yield option.secondary_opts, f"no_{name}"
@@ -53,7 +55,7 @@ def _spellings(option: click.Option) -> Iterator[tuple[list[str], str]]:
 
 
 def _written(given: dict[str, Any]) -> list[str]:
-    """What was given, as the command line that says the same."""
+    """Return the given options as a command line."""
     words: list[str] = []
     for option in _options():
         for names, name in _spellings(option):
