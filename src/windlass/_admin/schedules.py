@@ -240,15 +240,16 @@ class ScheduleAdmin:
     async def pause_all(self) -> None:
         """Pause every schedule until `resume_all`, on all workers. A restart keeps them paused.
 
-        The maintenance of Windlass itself goes on, and `trigger` still runs a schedule.
+        The maintenance of Windlass itself continues, and `trigger` still runs a schedule.
         """
         note = self._session.note("schedules.pause_all", "all schedules")
         await (await self._session.storage()).schedules.pause(audit=note)
 
     async def resume_all(self) -> None:
-        """Let schedules fire again. Slots that passed meanwhile are missed slots: the ``missed``
-        option of each schedule says what happens to them. Schedules that were paused by name stay
-        paused.
+        """Let schedules fire again, except those that are paused by name.
+
+        Slots that passed meanwhile are missed slots: each schedule treats them by its ``missed``
+        option.
         """
         note = self._session.note("schedules.resume_all", "all schedules")
         await (await self._session.storage()).schedules.resume(audit=note)

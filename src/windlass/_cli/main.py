@@ -42,7 +42,7 @@ _COMMANDS = {
         "windlass._cli.commands.breakers:breakers", "List, reset and change circuit breakers."
     ),
     "schedules": _CommandEntry(
-        "windlass._cli.commands.schedules:schedules",
+        "windlass._cli.schedules.command:schedules",
         "List, trigger, pause and change schedules.",
     ),
     "errors": _CommandEntry(

@@ -20,8 +20,8 @@ from tests.cli.fixtures import Said, empty_file
 from tests.cli.processes import windlass
 from windlass import Cron, Every, Manual, Once, Windlass
 from windlass._app.parts import parts_of
-from windlass._cli.commands.schedules import schedules
 from windlass._cli.main import main
+from windlass._cli.schedules.command import schedules
 from windlass._core.job.state import State
 from windlass._core.schedule.schedule import Missed, Schedule
 from windlass._storage.protocol.schedules import ScheduleWrite

@@ -108,14 +108,15 @@ class BlockingScheduleAdmin:
     def pause_all(self) -> None:
         """Pause every schedule until `resume_all`, on all workers. A restart keeps them paused.
 
-        The maintenance of Windlass itself goes on, and `trigger` still runs a schedule.
+        The maintenance of Windlass itself continues, and `trigger` still runs a schedule.
         """
         self._client.run(self._part.pause_all(), instead="app.admin.schedules.pause_all(...)")
 
     def resume_all(self) -> None:
-        """Let schedules fire again. Slots that passed meanwhile are missed slots: the ``missed``
-        option of each schedule says what happens to them. Schedules that were paused by name stay
-        paused.
+        """Let schedules fire again, except those that are paused by name.
+
+        Slots that passed meanwhile are missed slots: each schedule treats them by its ``missed``
+        option.
         """
         self._client.run(self._part.resume_all(), instead="app.admin.schedules.resume_all(...)")
 

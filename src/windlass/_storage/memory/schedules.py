@@ -26,6 +26,7 @@ from windlass._storage.shared.insert_rules import skip_if_key_held
 __all__ = ["MemorySchedules"]
 
 _ACTIVE = frozenset({State.WAITING, State.RUNNING})
+_SWITCH = "schedules"
 
 
 class MemorySchedules:
@@ -47,7 +48,7 @@ class MemorySchedules:
 
     async def due(self, limit: int) -> DueSchedules:
         with self._db.view() as now:
-            if self._db.schedules_paused_at is not None:
+            if _SWITCH in self._db.switches:
                 return DueSchedules(now, [], None, paused=True)
             planned = sorted(
                 (row.next_at, row.name, row)
@@ -144,15 +145,15 @@ class MemorySchedules:
 
     async def pause(self, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
-            self._db.pause_schedules(self._db.schedules_paused_at or now)
+            self._db.switches.setdefault(_SWITCH, now)
             self._db.audits.keep(audit, 1, now)
 
     async def resume(self, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
-            self._db.pause_schedules(None)
+            self._db.switches.pop(_SWITCH, None)
             self._db.audits.keep(audit, 1, now)
         self._db.wake()
 
     async def paused(self) -> datetime | None:
         with self._db.view():
-            return self._db.schedules_paused_at
+            return self._db.switches.get(_SWITCH)

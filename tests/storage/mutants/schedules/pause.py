@@ -53,8 +53,8 @@ class PausesAnew(MemorySchedules):
     """A second pause begins when it is said."""
 
     async def pause(self, *, audit: AuditNote | None = None) -> None:
-        with self._db.moment() as now:
-            self._db.pause_schedules(now)
+        with self._db.moment():
+            self._db.switches.clear()
         await super().pause(audit=audit)
 
 

@@ -115,7 +115,8 @@ class MemoryDatabase:
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, ScheduleRow] = {}
-        self.schedules_paused_at: datetime | None = None
+        self.switches: dict[str, datetime] = {}
+        """Since when something is switched off for the whole storage: ``schedules``."""
         self._lock = threading.Lock()
         self._last_seq = 0
         self.subscribers: Subscribers = Subscribers(threads=True)
@@ -285,9 +286,6 @@ class MemoryDatabase:
 
     def change_secret(self, new: str) -> None:
         self.secret = new
-
-    def pause_schedules(self, at: datetime | None) -> None:
-        self.schedules_paused_at = at
 
     def drop_leases(self, worker: str) -> None:
         """Let go of everything that a worker leads."""

@@ -248,7 +248,7 @@ PAUSE_ALL = _order_for_all(
     "Pause all schedules?",
     "Pause all schedules",
     sentence="No schedule fires on any worker until you resume them, also after restarts. Jobs "
-    "that are already enqueued run. The maintenance of Windlass itself goes on.",
+    "that are already enqueued run. The maintenance of Windlass itself continues.",
     act=_pause_all,
 )
 RESUME_ALL = _order_for_all(

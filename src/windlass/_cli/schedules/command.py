@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from windlass._app.parts import parts_of
-from windlass._cli.commands.schedule_tables import (
-    ShownSchedule,
-    fields,
-    instant_in_zone,
-    next_slot_in_words,
-    print_change,
-    print_schedule,
-    schedule_row,
-)
 from windlass._cli.options import name_completion, optional_values
 from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.schedule_rules import json_arguments, rule_of, rule_options
 from windlass._cli.options.target import (
-    Target,
     json_option,
     run_on_target,
     target_and_name,
     target_argument,
     target_of,
     url_option,
+)
+from windlass._cli.schedules.pause import pause, resume
+from windlass._cli.schedules.reading import act_on, read_schedule
+from windlass._cli.schedules.tables import (
+    ShownSchedule,
+    fields,
+    instant_in_zone,
+    print_pause,
+    print_schedule,
+    schedule_row,
 )
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ __all__ = ["schedules"]
 
 _names = click.argument(
     "words", metavar="[MODULE:APP] SCHEDULE", nargs=-1, shell_complete=name_completion.schedules
-)
-_some_or_all = click.argument(
-    "words", metavar="[MODULE:APP] [SCHEDULE]", nargs=-1, shell_complete=name_completion.schedules
 )
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -66,6 +62,10 @@ def schedules() -> None:
 
     Changes survive restarts and deploys. `reset` returns to the values of the code.
     """
+
+
+for _command in (pause, resume):
+    schedules.add_command(_command)
 
 
 @schedules.command(
@@ -101,13 +101,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     else:
         titles = ("schedule", "when", "state", "next", "last run", f"{NUMBER}failures in a row")
         print_table(titles, map(schedule_row, found))
-    if paused is not None:
-        since = instant_in_zone(paused, "UTC")
-        click.echo(
-            f"All schedules are paused since {since}. `windlass schedules resume --all` resumes "
-            f"them.",
-            err=True,
-        )
+    print_pause(paused)
     return 0
 
 
@@ -118,7 +112,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a schedule: its rule, next slots, last runs, and who changed it."""
     where, name = target_and_name(words, url, "schedule")
-    print_schedule(_ask(where, name), as_json=as_json)
+    print_schedule(read_schedule(where, name), as_json=as_json)
     return 0
 
 
@@ -194,7 +188,7 @@ def create(
         call = _call(app, task, arguments)
         await app.admin.schedules.create(name, rule, call, **options)
 
-    print_schedule(_act_on(where, name, act), as_json=as_json)
+    print_schedule(act_on(where, name, act), as_json=as_json)
     return 0
 
 
@@ -239,72 +233,7 @@ def set_schedule(
             call = _call(app, plan.job.task, arguments)
         await app.admin.schedules.change(name, call=call, **changed)
 
-    print_schedule(_act_on(where, name, act), as_json=as_json)
-    return 0
-
-
-@schedules.command(
-    epilog=examples(
-        "windlass schedules pause shop:app report",
-        "windlass schedules pause shop:app --all",
-    )
-)
-@_some_or_all
-@click.option("--all", "every", is_flag=True, help="Pause all schedules on all workers.")
-@url_option
-@json_option
-def pause(words: tuple[str, ...], url: str | None, *, every: bool, as_json: bool) -> int:
-    """Pause a schedule, or all of them. Jobs that are already enqueued run."""
-    if every:
-        return _switch_all(words, url, pause=True, as_json=as_json)
-    where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.pause(name))
-    print_change(shown, f"Schedule {name} is paused.", as_json=as_json)
-    return 0
-
-
-@schedules.command(
-    epilog=examples(
-        "windlass schedules resume shop:app report",
-        "windlass schedules resume shop:app --all",
-    )
-)
-@_some_or_all
-@click.option("--all", "every", is_flag=True, help="Undo `pause --all`.")
-@url_option
-@json_option
-def resume(words: tuple[str, ...], url: str | None, *, every: bool, as_json: bool) -> int:
-    """Resume a paused schedule from its next slot on, or undo `pause --all`."""
-    if every:
-        return _switch_all(words, url, pause=False, as_json=as_json)
-    where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.resume(name))
-    print_change(
-        shown,
-        f"Schedule {name} is {shown.report.state}. {next_slot_in_words(shown)}",
-        as_json=as_json,
-    )
-    return 0
-
-
-def _switch_all(words: tuple[str, ...], url: str | None, *, pause: bool, as_json: bool) -> int:
-    from windlass._cli.output.tables import print_json
-
-    if len(words) > 1 or (words and ":" not in words[0]):
-        raise click.UsageError("name a schedule, or give --all, not both")
-
-    async def act(app: Windlass) -> datetime | None:
-        change = app.admin.schedules.pause_all if pause else app.admin.schedules.resume_all
-        await change()
-        return await app.admin.schedules.paused()
-
-    since = run_on_target(target_of(words[0] if words else None, url), act)
-    if as_json:
-        print_json({"paused": since is not None, "since": since})
-    elif pause:
-        click.echo("All schedules are paused. Undo it with `windlass schedules resume --all`.")
-    else:
-        click.echo("All schedules are resumed, but for those that are paused by name.")
+    print_schedule(act_on(where, name, act), as_json=as_json)
     return 0
 
 
@@ -367,7 +296,7 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
 def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Undo all changes to a schedule, also a pause or a removal: use the values of the code."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.reset(name))
+    shown = act_on(where, name, lambda app: app.admin.schedules.reset(name))
     print_schedule(shown, as_json=as_json)
     return 0
 
@@ -387,31 +316,6 @@ def delete(words: tuple[str, ...], url: str | None, *, yes: bool) -> int:
     run_on_target(where, act)
     click.echo(f"Schedule {name} is deleted.")
     return 0
-
-
-# --- asking ---------------------------------------------------------------------------------------
-
-
-def _ask(where: Target, name: str) -> ShownSchedule:
-    async def question(app: Windlass) -> ShownSchedule:
-        return await _shown(app, name)
-
-    return run_on_target(where, question)
-
-
-def _act_on(
-    where: Target, name: str, act: Callable[[Windlass], Awaitable[object]]
-) -> ShownSchedule:
-    async def acted(app: Windlass) -> ShownSchedule:
-        await act(app)
-        return await _shown(app, name)
-
-    return run_on_target(where, acted)
-
-
-async def _shown(app: Windlass, name: str) -> ShownSchedule:
-    report = await app.admin.schedules.get(name)
-    return ShownSchedule(report, await (await parts_of(app).storage()).now())
 
 
 def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:
