@@ -569,9 +569,9 @@ async def test_a_running_job_says_where_and_how_far_it_is(
     (cause,) = told.causes
     assert (told.state, cause.code) == ("running", "running")
     assert cause.sentence == (
-        "It has run for 5 s, since 2030-01-01 00:00:00 UTC, on worker w1 (host, process 1), attempt 1 "
-        "of 5. It reports 40% done, resizing\\x1b[2J. It times out at 2030-01-01 00:01:00 UTC, "
-        "in 55 s."
+        "It has run for 5 s, since 2030-01-01 00:00:00 UTC, on worker w1 (host, process 1), "
+        "attempt 1 of 5. It reports 40% done, resizing\\x1b[2J. "
+        "It times out at 2030-01-01 00:01:00 UTC, in 55 s."
     )
     assert cause.until == START + MINUTE
     assert told.expected_at is None

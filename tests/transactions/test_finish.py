@@ -356,7 +356,7 @@ async def test_a_thread_that_comes_after_its_end_cannot_commit(
             await job.result(timeout=20)
         ended.set()
         assert await asyncio.to_thread(over.wait, 20)
-    assert "it is over" in str(caught[0])
+    assert "the run is over" in str(caught[0])
     assert orders(postgres_url) == []
 
 

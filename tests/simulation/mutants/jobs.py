@@ -629,19 +629,19 @@ def losses_are_counted_and_never_enough(patch: Patch) -> None:
 
 @mutant("memory", "24 single runs")
 def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
-    give_back = core_outcome._given_back
+    give_back = core_transition._given_back
 
     def generous(job: Any, outcome: Any, **how: Any) -> Any:
         return give_back(msgspec.structs.replace(job, on_lost="retry"), outcome, **how)
 
-    patch(core_outcome, "_given_back", generous)
+    patch(core_transition, "_given_back", generous)
 
 
 @mutant("memory", "24 single runs", first=40)
 def a_loss_gives_back_what_must_not_run_twice(patch: Patch) -> None:
-    lose = core_outcome._lost
+    lose = core_transition._lost
 
     def generous(job: Any, error: Any, policy: Any, **how: Any) -> Any:
         return lose(msgspec.structs.replace(job, on_lost="retry"), error, policy, **how)
 
-    patch(core_outcome, "_lost", generous)
+    patch(core_transition, "_lost", generous)

@@ -158,7 +158,7 @@ async def test_full_is_the_default_and_normal_can_be_had(file: Path) -> None:
 
 
 async def test_less_durability_is_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="damaged"):
+    with pytest.raises(ConfigError, match="could damage the file"):
         await open_sqlite(file, durability="off")  # type: ignore[arg-type]
     assert not file.exists()
 

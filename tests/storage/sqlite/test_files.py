@@ -256,7 +256,7 @@ def test_a_full_disk_is_named_as_such(connection: apsw.Connection) -> None:
         connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
     error = translate(caught.value, "jobs.db")
     assert isinstance(error, StorageFull)
-    assert "disk that holds jobs.db is full: free some space; nothing was lost" in str(error)
+    assert "disk that holds jobs.db is full: free some space. Nothing was lost" in str(error)
 
 
 @pytest.mark.parametrize(

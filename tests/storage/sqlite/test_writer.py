@@ -473,7 +473,7 @@ async def test_closing_waits_only_so_long_for_a_locked_database(
     await writer.close(timeout=timedelta(milliseconds=50))
     with pytest.raises(StoreBusy):
         await future
-    assert "1 writes were given up" in caplog.text
+    assert "1 writes were dropped" in caplog.text
     stranger.execute("ROLLBACK")
     await writer.close()
     assert rows(stranger) == []

@@ -55,7 +55,7 @@ async def test_everything_is_understood_from_the_figures() -> None:
         assert "Scheduled 1" in page
         assert "Finished 4 0.1 per minute" in page
         assert "Failed for good 1 25 % of finished jobs" in page
-        assert re.search(r"Wait until started (< )?\S+ \w+ p95 median", page)
+        assert re.search(r"Wait time (< )?\S+ \w+ p95 median", page)
         assert "ValueError: boom" in page
         assert "shop.pay" in page
 

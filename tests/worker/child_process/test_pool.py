@@ -216,7 +216,7 @@ async def test_of_many_notes_the_last_one_arrives(worker: Worker) -> None:
 async def test_a_child_that_closes_its_line_is_ended(worker: Worker) -> None:
     record = await failed(await process_app.falls_silent.enqueue())
     assert record.error is not None
-    assert "closed the line to its worker" in record.error.message
+    assert "closed the connection to its worker" in record.error.message
 
 
 def test_a_death_in_words() -> None:

@@ -346,7 +346,7 @@ async def test_a_refused_outcome_emits_nothing_and_logs_one_line() -> None:
         (line,) = lines.records
         assert line.levelname == "WARNING"
         assert line.getMessage() == (
-            f"job {job.claim.job} claim 1: the claim was lost, its outcome (succeed) is dropped"
+            f"job {job.claim.job} claim 1: the claim was lost, its outcome (succeed) is not stored"
         )
         assert it.engine.finisher.counts == {"refused": 1}
         record: JobRecord = await parts_of(it.app).producer.refresh(job.claim.job)

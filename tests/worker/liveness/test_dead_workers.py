@@ -118,7 +118,7 @@ def test_an_outcome_that_comes_after_the_reaping_changes_nothing() -> None:
                 assert (record.state, record.attempt) == (State.WAITING, 1)
                 assert record.error is not None
                 assert record.error.kind == "WorkerLost"
-        assert len(lines.having("the claim was lost, its outcome (succeed) is dropped")) == 1
+        assert len(lines.having("the claim was lost, its outcome (succeed) is not stored")) == 1
 
     simulate(scenario)
 

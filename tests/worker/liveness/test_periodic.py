@@ -73,7 +73,7 @@ def test_an_outage_is_logged_once_and_its_end_too() -> None:
         assert len(world.seen) == 13
         texts = [line.getMessage() for line in lines.records]
         assert texts == [
-            "the chore failed and is tried again every 10 s: the store is away",
+            "the chore failed, retrying every 10 s: the store is away",
             "the chore works again",
         ]
         assert [line.levelname for line in lines.records] == ["WARNING", "INFO"]

@@ -94,7 +94,7 @@ async def test_an_overdue_worker_is_buried_and_its_job_comes_back_with_backoff()
         assert job.error is not None
         assert (job.error.kind, job.error.message) == (
             "WorkerLost",
-            "worker doomed: it has not been heard of for longer than its lease",
+            "worker doomed: it sent no heartbeat for longer than its lease",
         )
         assert [attempt.verb for attempt in await it.history(job)] == [Verb.RETRY]
         (line,) = lines.having("worker doomed is dead")
@@ -142,7 +142,7 @@ async def test_the_job_of_a_worker_that_others_buried_claims_no_cause() -> None:
         assert await reaper_of(it, may_judge=False).step() == 1
         job = await parts_of(it.app).producer.refresh(claimed.claim.job)
         assert job.error is not None
-        assert job.error.message == "worker doomed: it is gone, and left this job running"
+        assert job.error.message == "worker doomed: it has stopped and left this job running"
 
 
 async def test_a_beat_between_the_look_and_the_burial_keeps_a_worker_alive() -> None:

@@ -130,7 +130,7 @@ async def test_a_run_keeps_a_thousand_lines_and_says_how_many_more_there_were() 
 
         many = await kept(it, (await it.run(chatty.call(1500, 1))).id)
         assert len(many) == 1001
-        assert many[-1].text.startswith("… 500 more lines not kept")
+        assert many[-1].text.startswith("… 500 more lines not stored")
         assert many[-1].level == logging.WARNING
 
         exactly = await kept(it, (await it.run(chatty.call(1000, 1))).id)

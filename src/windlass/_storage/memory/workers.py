@@ -179,4 +179,6 @@ class MemoryLeader:
 
     async def resign(self, worker: str) -> None:
         with self._db.moment():
-            self._db.drop_leases(worker)
+            led = [role for role, lease in self._db.leases.items() if lease.worker == worker]
+            for role in led:
+                del self._db.leases[role]

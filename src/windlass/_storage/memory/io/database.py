@@ -282,15 +282,8 @@ class MemoryDatabase:
         if unique is not None and self.keys.get(unique.key) is row:
             del self.keys[unique.key]
 
-    # --- secrets and leases -------------------------------------------------------------------
-
     def change_secret(self, new: str) -> None:
         self.secret = new
-
-    def drop_leases(self, worker: str) -> None:
-        """Let go of everything that a worker leads."""
-        kept = {role: lease for role, lease in self.leases.items() if lease.worker != worker}
-        self.leases = kept
 
     # --- wake-ups -----------------------------------------------------------------------------
 
