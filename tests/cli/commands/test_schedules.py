@@ -145,6 +145,7 @@ def test_all_schedules_are_paused_and_resumed(everywhere: Diary) -> None:
     )
     listed = diary("list")
     assert "All schedules are paused since 20" in listed.err
+    assert "All schedules are paused since 20" in diary("show", "report").err
     again = diary.by_app("pause", "--all", "--json").json
     assert again["paused"]
     assert diary("resume", "--all", "--json").json == {"paused": False, "since": None}
@@ -156,7 +157,7 @@ def test_all_schedules_are_paused_and_resumed(everywhere: Diary) -> None:
 
 def test_a_name_and_all_together_are_refused(diary: Diary) -> None:
     said = diary("pause", "report", "--all")
-    assert said.code == 2
+    assert said.code == 1
     assert "name a schedule, or give --all, not both" in said.err
 
 

@@ -152,23 +152,23 @@ def test_a_stop_is_asked_about_and_wrong_words_are_refused(
     assert "give the worker" in desk("workers", "quiet").err
 
 
-def test_a_sweep_releases_the_jobs_of_a_silent_worker(everywhere: Desk) -> None:
+def test_a_sweep_releases_the_jobs_of_a_dead_worker(everywhere: Desk) -> None:
     desk = everywhere
 
-    async def a_silent_one() -> None:
+    async def two_workers() -> None:
         storage = await parts_of(desk.app).storage()
         await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
         await registered(storage, "live", lease=timedelta(hours=1))
-        await registered(storage, "silent", lease=timedelta(hours=1))
-        await storage.jobs.claim("silent", [Want("default", 1)], total=1)
+        await registered(storage, "dead", lease=timedelta(hours=1))
+        await storage.jobs.claim("dead", [Want("default", 1)], total=1)
 
-    async def fall_silent() -> None:
+    async def one_dies() -> None:
         storage = await parts_of(desk.app).storage()
-        await storage.workers.bury(["silent"])
+        await storage.workers.bury(["dead"])
 
-    desk.run(a_silent_one())
+    desk.run(two_workers())
     assert desk("workers", "sweep", "--json").json == {"dead": [], "released": 0, "promoted": 0}
-    desk.run(fall_silent())
+    desk.run(one_dies())
     said = desk("workers", "sweep")
     assert said.out == ("Declared 0 workers dead.\nReleased 1 job, marked 0 due jobs ready.\n")
     assert desk("workers", "sweep", "--json").json["released"] == 0

@@ -443,7 +443,7 @@ async def test_a_paused_schedule_stays_paused_over_restarts_and_misses_nothing(
 async def test_while_all_schedules_are_paused_none_fires_and_then_each_by_its_missed_option(
     stage: Stage, missed: Missed, runs: int
 ) -> None:
-    declared = {"rule": Every(30 * MINUTE), "missed": missed, "overlap": "allow"}
+    declared: dict[str, Any] = {"rule": Every(30 * MINUTE), "missed": missed, "overlap": "allow"}
     await stage.declare(**declared)
     await stage.storage.schedules.pause()
     await stage.advance(3 * HOUR + 10 * MINUTE)

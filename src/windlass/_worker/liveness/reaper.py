@@ -90,14 +90,13 @@ class Reaper:
     async def bury_overdue(self) -> Sequence[str]:
         """Declare workers dead that sent no heartbeat within their lease; which."""
         workers = self._storage.workers
-        if not self._presence.may_judge:
-            return ()
-        overdue = await workers.overdue()
-        # Asked again: the answer may have taken as long as an outage, and then everybody is
-        # overdue who has not been as quick as we were.
-        if not self._presence.may_judge:
-            return ()
-        return await self._bury(workers.bury_overdue, overdue, _SILENT)
+        if self._presence.may_judge:
+            overdue = await workers.overdue()
+            # Checked again: if the answer took as long as an outage, workers are overdue only
+            # because their heartbeats could not reach the store either.
+            if self._presence.may_judge:
+                return await self._bury(workers.bury_overdue, overdue, _SILENT)
+        return ()
 
     async def _proven(self) -> Sequence[str]:
         """Deaths that need no waiting: on this machine, a lock that can be taken."""
