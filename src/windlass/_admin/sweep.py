@@ -19,11 +19,6 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     promoted: int = 0
     """Waiting jobs that have fallen due and were marked ready."""
 
-    @property
-    def count(self) -> int:
-        """Workers and jobs together."""
-        return len(self.dead) + self.released + self.promoted
-
 
 Sweep = Callable[[], Awaitable[SweepReport]]
 """Looks for dead workers, releases their jobs and promotes due jobs."""

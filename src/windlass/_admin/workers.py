@@ -65,11 +65,10 @@ class WorkerAdmin:
         dead when its process has provably ended, or its last heartbeat is older than its lease.
         """
         report = await self._session.sweep()
-        if report.count:
-            detail = f"{len(report.dead):,} dead, {report.released:,} released, "
-            detail += f"{report.promoted:,} promoted"
-            note = self._session.note("workers.sweep", "all workers", detail)
-            await (await self._session.storage()).orders.record(note, report.count)
+        dead, released, promoted = len(report.dead), report.released, report.promoted
+        detail = f"{dead:,} dead, {released:,} released, {promoted:,} promoted"
+        note = self._session.note("workers.sweep", "all workers", detail)
+        await (await self._session.storage()).orders.record(note, 1)
         return report
 
     async def _assign(self, workers: Sequence[str], duty: Duty) -> None:

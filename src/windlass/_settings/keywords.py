@@ -42,6 +42,7 @@ class SettingsKeywords(TypedDict, total=False):
     replicas: int
     schema: str
     prefix: str
+    migrate: Literal["auto", "manual"]
     allow_network_filesystem: bool
     heartbeat: Duration
     lease: Duration

@@ -109,11 +109,14 @@ workers quiet --all --yes
 workers resume --all --yes
 workers stop --all --yes
 db migrate
+db migrate --check
 audit --limit 100
 """
 ALONE = """\
 db copy URL COPY
 audit --url COPY
+db reset --url COPY --yes
+db drop --url COPY --yes
 """
 """Wanting no worker on the storage."""
 EXPECTED = {"jobs replay TARGET FAILED": 3, "jobs requeue ADDED": 1}

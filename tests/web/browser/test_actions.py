@@ -44,7 +44,7 @@ ORDERS: Mapping[str, str] = {
     "/workers/quiet": "workers.quiet",
     "/workers/resume": "workers.resume",
     "/workers/stop": "workers.stop",
-    "/workers/sweep": "",
+    "/workers/sweep": "workers.sweep",
     "/schedules/run": "schedules.trigger",
     "/schedules/pause": "schedules.pause",
     "/schedules/resume": "schedules.resume",

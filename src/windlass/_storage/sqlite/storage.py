@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 import apsw
 
@@ -116,13 +117,15 @@ async def open_sqlite(
     clock: Clock = SYSTEM_CLOCK,
     durability: SqliteDurability = "full",
     allow_network_filesystem: bool = False,
+    migrates: bool = True,
     make_writer: MakeWriter = Writer,
     timings: Timings | None = None,
 ) -> SqliteStorage:
     """Open the database at ``path`` for the running event loop; make it where there is none.
 
     ``clock`` and ``make_writer`` are for tests and the simulation, which passes `InlineWriter`.
-    ``timings`` counts how long operations take.
+    ``timings`` counts how long operations take. ``migrates``: create and migrate the tables; False
+    raises `SchemaTooOld` where that is needed.
     """
     if durability not in {"full", "normal"}:
         raise ConfigError(
@@ -130,14 +133,28 @@ async def open_sqlite(
             f"lose the last moments), got {durability!r}. There is no lower level: it could "
             f"damage the file."
         )
+    if not migrates:
+        _require_file(os.fspath(path))
     files = prepare_file(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
     _refuse_stranger(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
     place = FileLocation(files, durability)
     return await _open(
-        source, place, clock=clock, make_writer=make_writer, about=description, timings=timings
+        source,
+        place,
+        clock=clock,
+        make_writer=make_writer,
+        about=description,
+        timings=timings,
+        migrates=migrates,
     )
+
+
+def _require_file(path: str) -> None:
+    """Refuse a file that would have to be made, where opening must not make it."""
+    if not Path(path).exists():
+        migrate.refuse_older(0, migrate.find_migrations(_MIGRATIONS)[-1].version, path)
 
 
 def _refuse_stranger(path: str) -> None:
@@ -174,6 +191,7 @@ async def _open(
     make_writer: MakeWriter,
     about: str,
     timings: Timings | None = None,
+    migrates: bool = True,
 ) -> SqliteStorage:
     timings = timings or Timings()
     writer = make_writer(Transactor(source, clock), timings.writes)
@@ -189,10 +207,15 @@ async def _open(
         timings=timings,
         threads=threads,
     )
+
+    def prepare(connection: apsw.Connection, _: int) -> None:
+        if migrates:
+            migrate.apply_sqlite(connection, migrations, clock.now())
+        else:
+            migrate.require_sqlite(connection, migrations)
+
     try:
-        await database.write(
-            lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())
-        )
+        await database.write(prepare)
     except BaseException:
         await database.close()
         raise
