@@ -198,6 +198,7 @@ def show(target: str | None, url: str | None, *, as_json: bool) -> int:
 
     `windlass doctor` judges them.
     """
+    from windlass._admin.storage import format_fact
     from windlass._cli.output.tables import print_json, print_pairs
 
     settings = settings_of(target_of(target, url))
@@ -207,20 +208,9 @@ def show(target: str | None, url: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json({"storage": described, "facts": facts})
     else:
-        print_pairs(described, [(name.replace("_", " "), _fact(name, facts)) for name in facts])
+        told = [(name.replace("_", " "), format_fact(name, facts[name])) for name in facts]
+        print_pairs(described, told)
     return 0
-
-
-_SIZES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"})
-
-
-def _fact(name: str, facts: Mapping[str, float | str]) -> str:
-    from windlass._admin.doctor.finding import format_bytes
-
-    value = facts[name]
-    if isinstance(value, str):
-        return value
-    return format_bytes(value) if name in _SIZES else f"{value:,g}"
 
 
 async def _described(settings: Settings) -> tuple[str, Mapping[str, float | str]]:

@@ -14,7 +14,7 @@ from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
 from windlass._storage.redis.copy.copy import RedisCopy
 from windlass._storage.redis.health import server_health
-from windlass._storage.redis.io.connection import LoopConnection
+from windlass._storage.redis.io.connection import RETRY_SECONDS, LoopConnection
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.dialer import Dialer, check_files
 from windlass._storage.redis.io.durability import (
@@ -95,7 +95,11 @@ class RedisStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        known = {"version": f"{self._server}", "durability": self._durability}
+        known: dict[str, float | str] = {
+            "version": f"{self._server}",
+            "durability": self._durability,
+            "retry_for": RETRY_SECONDS,
+        }
         said = self.timings.measure(server_health(self._db.side), reads=True)
         return known | await said
 

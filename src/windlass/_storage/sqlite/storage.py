@@ -23,7 +23,7 @@ from windlass._storage.sqlite.io.location import DatabaseLocation, FileLocation,
 from windlass._storage.sqlite.io.rows import value_of
 from windlass._storage.sqlite.io.transactor import Transactor
 from windlass._storage.sqlite.io.wakeups import SqliteWakeups, Watcher
-from windlass._storage.sqlite.io.writer import Writer
+from windlass._storage.sqlite.io.writer import DEADLINE, Writer
 from windlass._storage.sqlite.jobs.jobs import SqliteJobs
 from windlass._storage.sqlite.journal import SqliteJournal
 from windlass._storage.sqlite.limits.limits import SqliteLimits
@@ -87,8 +87,11 @@ class SqliteStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        kept = await self._db.ask(lambda connection, _: value_of(connection, _SIZE))
-        return {"version": apsw.sqlite_lib_version(), "size": kept} | self._place.health()
+        size, journal = await self._db.ask(
+            lambda connection, _: (value_of(connection, _SIZE), connection.pragma("journal_mode"))
+        )
+        asked = {"version": apsw.sqlite_lib_version(), "size": size, "journal_mode": journal}
+        return asked | self._place.health() | {"busy_timeout": DEADLINE.total_seconds()}
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._place.prove_dead(worker)
