@@ -341,3 +341,13 @@ def test_commands_are_about_the_app_or_storage_that_was_asked() -> None:
     assert without_commands("Wait, or start it now: `windlass jobs run-now 7`") == (
         "Wait, or start it now"
     )
+
+
+async def test_a_pause_of_all_schedules_is_found() -> None:
+    async with Windlass("memory://") as app:
+        assert "schedules_paused" not in {one.name for one in await app.admin.doctor.check()}
+        await app.admin.schedules.pause_all()
+        (found,) = [one for one in await app.admin.doctor.check() if one.name == "schedules_paused"]
+    assert found.level == "warn"
+    assert found.text.startswith("All schedules are paused, for ")
+    assert "`windlass schedules resume --all" in found.fix

@@ -99,6 +99,8 @@ class StorageSettings(Protocol):
     @property
     def prefix(self) -> str: ...
     @property
+    def migrate(self) -> Literal["auto", "manual"]: ...
+    @property
     def allow_network_filesystem(self) -> bool: ...
 
 
@@ -114,6 +116,23 @@ class StorageOpener:
         """For all storages it has opened, on any event loop."""
         self.scheme: str = check_url(settings.url)
         _check_durability(self.scheme, settings.durability)
+
+    @property
+    def _migrates(self) -> bool:
+        return self._settings.migrate == "auto"
+
+    @property
+    def name(self) -> str:
+        """The file, schema or prefix that holds the jobs."""
+        match self.scheme:
+            case "memory":
+                return "memory"
+            case "sqlite":
+                return Path(_sqlite_path(self._settings.url)).name
+            case "postgresql" | "postgres":
+                return self._settings.schema
+            case _:
+                return self._settings.prefix
 
     @property
     def shared(self) -> bool:
@@ -154,6 +173,27 @@ class StorageOpener:
             case _:
                 return await self._open_redis()
 
+    async def drop(self, *, for_reset: bool = False) -> None:
+        """Delete everything that Windlass keeps there. Storages that are open stop working.
+
+        ``for_reset``: refuse where this user could not create it again.
+        """
+        match self.scheme:
+            case "memory":
+                self._memory = None
+            case "sqlite":
+                from windlass._storage.sqlite.drop import drop_sqlite
+
+                drop_sqlite(_sqlite_path(self._settings.url))
+            case "postgresql" | "postgres":
+                from windlass._storage.postgres.drop import drop_postgres
+
+                await drop_postgres(self._settings.url, self._settings.schema, recreate=for_reset)
+            case _:
+                from windlass._storage.redis.drop import drop_redis
+
+                await drop_redis(self._settings.url, self._settings.prefix)
+
     def _open_memory(self) -> Storage:
         from windlass._storage.memory import MemoryDatabase, MemoryStorage
 
@@ -175,6 +215,7 @@ class StorageOpener:
             clock=self.clock,
             durability="normal" if self._settings.durability == "normal" else "full",
             allow_network_filesystem=self._settings.allow_network_filesystem,
+            migrates=self._migrates,
             timings=self.timings,
         )
 
@@ -191,6 +232,7 @@ class StorageOpener:
             clock=self.clock,
             schema=self._settings.schema,
             durability="normal" if self._settings.durability == "normal" else "full",
+            migrates=self._migrates,
             timings=self.timings,
         )
 
@@ -211,5 +253,6 @@ class StorageOpener:
             prefix=self._settings.prefix,
             durability=durability,
             replicas=self._settings.replicas,
+            migrates=self._migrates,
             timings=self.timings,
         )

@@ -20,8 +20,8 @@ from tests.cli.fixtures import Said, empty_file
 from tests.cli.processes import windlass
 from windlass import Cron, Every, Manual, Once, Windlass
 from windlass._app.parts import parts_of
-from windlass._cli.commands.schedules import schedules
 from windlass._cli.main import main
+from windlass._cli.schedules.command import schedules
 from windlass._core.job.state import State
 from windlass._core.schedule.schedule import Missed, Schedule
 from windlass._storage.protocol.schedules import ScheduleWrite
@@ -134,6 +134,31 @@ def diary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Diary]
 
 
 # --- every command, on every storage --------------------------------------------------------------
+
+
+def test_all_schedules_are_paused_and_resumed(everywhere: Diary) -> None:
+    diary = everywhere
+    said = diary("pause", "--all")
+    assert (said.code, said.out) == (
+        0,
+        "All schedules are paused. Undo it with `windlass schedules resume --all`.\n",
+    )
+    listed = diary("list")
+    assert "All schedules are paused since 20" in listed.err
+    assert "All schedules are paused since 20" in diary("show", "report").err
+    again = diary.by_app("pause", "--all", "--json").json
+    assert again["paused"]
+    assert diary("resume", "--all", "--json").json == {"paused": False, "since": None}
+    assert diary("list").err == ""
+    assert [one["state"] for one in diary("list", "--json").json if one["name"] == "report"] == [
+        "active"
+    ]
+
+
+def test_a_name_and_all_together_are_refused(diary: Diary) -> None:
+    said = diary("pause", "report", "--all")
+    assert said.code == 1
+    assert "name a schedule, or give --all, not both" in said.err
 
 
 def test_schedules_are_listed_and_shown(everywhere: Diary) -> None:

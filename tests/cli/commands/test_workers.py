@@ -150,3 +150,25 @@ def test_a_stop_asks_for_confirmation_and_wrong_options_are_refused(
     assert "name workers, or give --all" in desk("workers", "quiet", "live", "--all").err
     assert "need --all" in desk("workers", "quiet", "live", "--queue", "mail").err
     assert "give the worker" in desk("workers", "quiet").err
+
+
+def test_a_sweep_releases_the_jobs_of_a_dead_worker(everywhere: Desk) -> None:
+    desk = everywhere
+
+    async def two_workers() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
+        await registered(storage, "live", lease=timedelta(hours=1))
+        await registered(storage, "dead", lease=timedelta(hours=1))
+        await storage.jobs.claim("dead", [Want("default", 1)], total=1)
+
+    async def one_dies() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.workers.bury(["dead"])
+
+    desk.run(two_workers())
+    assert desk("workers", "sweep", "--json").json == {"dead": [], "released": 0, "promoted": 0}
+    desk.run(one_dies())
+    said = desk("workers", "sweep")
+    assert said.out == ("Declared 0 workers dead.\nReleased 1 job, marked 0 due jobs ready.\n")
+    assert desk("workers", "sweep", "--json").json["released"] == 0

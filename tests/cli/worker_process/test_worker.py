@@ -34,6 +34,13 @@ def test_a_worker_introduces_itself(shop: Shop) -> None:
         assert worker.wait() == 0
 
 
+def test_a_worker_logs_how_its_storage_is_set_up_at_debug_level(shop: Shop) -> None:  # DBH-4
+    words = ("worker", "shop:app", "--until-empty", "--log-level", "debug")
+    with Running(*words, cwd=shop.folder) as worker:
+        worker.wait_for(r"storage: version .*journal_mode wal, .*busy_timeout 30 s")
+        assert worker.wait() == 0
+
+
 def test_uvloop_is_used_where_it_is_installed(shop: Shop) -> None:
     expected = "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
     with Running("worker", "shop:app", "--until-empty", cwd=shop.folder) as worker:

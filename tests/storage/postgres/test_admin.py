@@ -329,6 +329,11 @@ async def test_the_server_says_how_it_is_set_up_and_who_holds_it_back(
     assert float(facts["oldest_snapshot"]) >= 0
     assert float(facts["size"]) > 100_000
     assert 0 < float(facts["connections"]) < float(facts["max_connections"])
+    assert float(facts["connections_active"]) >= 1  # the one that asks
+    assert float(facts["connections_idle"]) >= 0
+    assert float(facts["connections_windlass"]) >= 1
+    assert float(facts["database_size"]) >= float(facts["size"])
+    assert (facts["statement_timeout"], facts["retry_for"]) == (60, 5)
     named = {"version", "durability", "synchronous_commit", "fsync", "autovacuum", "pooled"}
     assert named <= facts.keys()
 

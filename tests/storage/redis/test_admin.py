@@ -447,12 +447,24 @@ async def test_forbidden_values_are_left_out_of_the_health(
     storage = await open_redis(
         url.replace("://", f"://{prefix}:secret@"), prefix=prefix, durability="none"
     )
-    assert set(await storage.health()) == {"version", "durability"}
+    assert set(await storage.health()) == {"version", "durability", "retry_for"}
     await storage.close()
     bare.execute_command("ACL", "DELUSER", prefix)
     allowed = await open_redis(url, prefix=prefix, durability="none")
     assert float((await allowed.health())["size"]) > 0
     await allowed.close()
+
+
+async def test_the_health_tells_connections_and_timeouts(
+    redis_prefix: tuple[str, str],
+) -> None:  # DBH-4
+    url, prefix = redis_prefix
+    storage = await open_redis(url, prefix=prefix, durability="none")
+    health = await storage.health()
+    await storage.close()
+    assert 1 <= float(health["connections"]) <= float(health["max_connections"])
+    assert float(health["connections_blocked"]) >= 0
+    assert health["retry_for"] == 5
 
 
 async def test_the_doctor_hears_what_a_server_keeps_when_it_dies(own_valkey: Any) -> None:

@@ -233,6 +233,28 @@ async def test_schedules_are_steered(room: Room) -> None:
         problem(await admin.post(f"{V1}/schedules/run", json=nightly), 404)
 
 
+async def test_all_schedules_are_paused_and_resumed(room: Room) -> None:
+    async with program(room) as admin:
+        assert (await admin.get(f"{V1}/schedules/paused")).json() == {
+            "paused": False,
+            "since": None,
+        }
+        paused = (await admin.post(f"{V1}/schedules/pause-all")).json()
+        assert paused["paused"]
+        assert (await admin.get(f"{V1}/schedules/paused")).json() == paused
+        resumed = (await admin.post(f"{V1}/schedules/resume-all")).json()
+        assert resumed == {"paused": False, "since": None}
+
+
+async def test_a_sweep_says_what_it_did(room: Room) -> None:
+    storage = await parts_of(room.app).storage()
+    await enlist(storage, "w7")
+    await storage.workers.bury(["w7"])
+    async with program(room) as admin:
+        told = (await admin.post(f"{V1}/workers/sweep")).json()
+    assert told == {"dead": [], "released": 0, "promoted": 0}
+
+
 async def test_a_viewer_may_read_everything(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
         for path in READ:

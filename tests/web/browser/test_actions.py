@@ -44,9 +44,12 @@ ORDERS: Mapping[str, str] = {
     "/workers/quiet": "workers.quiet",
     "/workers/resume": "workers.resume",
     "/workers/stop": "workers.stop",
+    "/workers/sweep": "workers.sweep",
     "/schedules/run": "schedules.trigger",
     "/schedules/pause": "schedules.pause",
     "/schedules/resume": "schedules.resume",
+    "/schedules/pause-all": "schedules.pause_all",
+    "/schedules/resume-all": "schedules.resume_all",
     "/schedules/edit": "schedules.change",
     "/schedules/reset": "schedules.reset",
     "/schedules/remove": "schedules.remove",
@@ -261,6 +264,8 @@ async def test_a_worker_is_paused_resumed_and_stopped(scene: Scene) -> None:
         assert await duty_of(app, other.id) is Duty.WORK
         await clerk.order("/workers/stop", "Stop", "Stop worker", "to stop.")
         assert await duty_of(app, other.id) is Duty.STOP
+        await clerk.tab.open("/workers")
+        await clerk.order("/workers/sweep", "Sweep", "Sweep workers", "Declared 0 workers dead")
 
 
 async def duty_of(app: Windlass, worker: str) -> Duty:
@@ -271,6 +276,13 @@ async def duty_of(app: Windlass, worker: str) -> Duty:
 async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene: Scene) -> None:
     admin, name = scene.shop.app.admin, "stock-taking"
     async with ordering(scene, "/schedules/") as clerk:
+        await clerk.tab.open("/schedules")
+        await clerk.order(
+            "/schedules/pause-all", "Pause all", "Pause all schedules", "All schedules are paused"
+        )
+        await clerk.order(
+            "/schedules/resume-all", "Resume all", "Resume all schedules", "are resumed"
+        )
         page = await clerk.tab.open(f"/schedules/one?schedule={name}")
         await clerk.order("/schedules/run", "Run now", "Run now", f"Schedule {name} runs now")
         assert (await admin.schedules.get(name)).runs[0].by == "dashboard:local"

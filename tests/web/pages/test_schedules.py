@@ -100,6 +100,24 @@ async def test_actions_on_schedules_are_done_and_recorded(room: Room) -> None:
         assert {one.note.who for one in records[:-1]} == {"dashboard:the-admin"}
 
 
+async def test_all_schedules_are_paused_and_resumed_on_the_page(room: Room) -> None:
+    before = await read_live_state(room.app.admin)
+    async with await room.logged_in() as admin:
+        await room.order(admin, "/schedules/pause-all", {})
+        assert await room.app.admin.schedules.paused() is not None
+        assert await read_live_state(room.app.admin) != before
+        page = (await admin.get("/schedules")).text
+        assert "All schedules are paused by dashboard:the-admin, " in words(page)
+        assert links(page, "/schedules/resume-all")
+        one = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
+        assert "This one fires again when all are resumed" in one
+        await room.order(admin, "/schedules/resume-all", {})
+        assert await room.app.admin.schedules.paused() is None
+        assert not links((await admin.get("/schedules")).text, "/schedules/resume-all")
+    told = [one.note.what for one in await room.app.admin.audit.list(subject="all schedules")]
+    assert told == ["schedules.resume_all", "schedules.pause_all"]
+
+
 async def test_changes_of_schedules_are_noticed_without_reading_all_of_them(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -439,6 +439,49 @@ async def test_a_paused_schedule_stays_paused_over_restarts_and_misses_nothing(
     assert known.state.changed_by == "ann"
 
 
+@pytest.mark.parametrize(("missed", "runs"), [(Missed.SKIP, 0), (Missed.ONE, 1), (Missed.ALL, 6)])
+async def test_while_all_schedules_are_paused_none_fires_and_then_each_by_its_missed_option(
+    stage: Stage, missed: Missed, runs: int
+) -> None:
+    declared: dict[str, Any] = {"rule": Every(30 * MINUTE), "missed": missed, "overlap": "allow"}
+    await stage.declare(**declared)
+    await stage.storage.schedules.pause()
+    await stage.advance(3 * HOUR + 10 * MINUTE)
+    await stage.declare(**declared)  # a restart
+    assert await stage.scheduler().step() == 0
+    await stage.storage.schedules.resume()
+    assert await stage.scheduler().step() == runs
+    await stage.advance(20 * MINUTE)
+    assert await stage.scheduler().step() == 1
+
+
+async def test_a_pause_of_all_schedules_leaves_the_upkeep_of_the_storage_running(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    def chore(name: str) -> BoundChore:
+        async def run() -> str:
+            ran.append(name)
+            return "done"
+
+        return run
+
+    names = ("windlass.retention", "ours.clean")
+    for name in names:
+        await stage.declare(name, job=None)
+    scheduler = stage.scheduler(chores={name: chore(name) for name in names})
+    await stage.storage.schedules.pause()
+    with caplog.at_level(logging.INFO, "windlass"):
+        for _ in range(2):
+            await stage.advance(MINUTE)
+            await scheduler.step()
+            await scheduler.close()
+    assert ran == ["windlass.retention"] * 2
+    assert scheduler.pause == timedelta(seconds=1)
+    assert caplog.messages == ["all schedules are paused"]
+
+
 async def test_a_removed_schedule_does_not_come_back_with_its_code(stage: Stage) -> None:
     """H-1: a cancel that only memory knew was undone by a restart."""
     await stage.declare()

@@ -196,6 +196,8 @@ class _Copy:
         for write, answer in zip(writes, answers, strict=True):
             if answer.what is not Written.WRITTEN:
                 self._problems.append(f"schedule {write.name!r} changed in the target meanwhile")
+        if await self._source.schedules.paused() is not None:
+            await self._target.schedules.pause()
         declared = [row.name for row in rows if row.declared_at is not None]
         if declared:
             await self._target.schedules.declare(declared)

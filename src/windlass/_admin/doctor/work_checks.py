@@ -26,6 +26,7 @@ __all__ = [
     "check_clocks",
     "check_payloads",
     "check_queues",
+    "check_schedules",
     "check_tasks",
     "check_wakeups",
     "check_workers",
@@ -125,6 +126,16 @@ def _many(one: QueueCounts) -> str:
     least = one.cap is not None and one.cap in (one.ready, one.scheduled)
     more, verb = " or more" if least else "", "waits" if waiting == 1 else "wait"
     return f"{plural(waiting, 'job')}{more} {verb}"
+
+
+def check_schedules(paused: datetime | None, now: datetime) -> Iterator[Finding]:
+    """Find that an operator paused all schedules."""
+    if paused is not None:
+        yield warn(
+            "schedules_paused",
+            f"All schedules are paused, for {brief(now - paused)}: none enqueues a job.",
+            f"Resume them: {shell_command('schedules', 'resume', '--all')}",
+        )
 
 
 def check_tasks(

@@ -30,7 +30,7 @@ from windlass._cli.output.run_summary import RunCounter, RunSummary
 from windlass._cli.output.terminal import Terminal, keep_own_loggers, log_to
 from windlass._cli.worker_process.event_loop import fastest_loop, run_to_end, wait_for_start
 from windlass._cli.worker_process.health import WorkerHealth
-from windlass._cli.worker_process.messages import WorkerBanner, banner, remaining
+from windlass._cli.worker_process.messages import WorkerBanner, banner, log_storage, remaining
 from windlass._cli.worker_process.signals import (
     StopBeforeStart,
     StopRequests,
@@ -247,6 +247,7 @@ class _WorkerProcess:
         return worker
 
     async def _start(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> WorkerBanner:
+        await log_storage(await parts_of(app).storage())
         return WorkerBanner.of(
             app,
             settings,

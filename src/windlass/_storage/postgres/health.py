@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from windlass._storage.postgres.io.connection import PostgresConnection, Row
+from windlass._storage.postgres.io.connection import (
+    RETRY_SECONDS,
+    STATEMENT_SECONDS,
+    PostgresConnection,
+    Row,
+)
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.shared.sql_files import load_sql
 from windlass._system.seams import monotonic
@@ -41,6 +46,9 @@ async def server_health(database: PostgresDatabase, version: str) -> Mapping[str
         "version": version,
         "durability": database.durability,
         "pooled": "yes" if database.server.pooled else "no",
+        "pool": "at most 4 connections for each worker process",
+        "statement_timeout": STATEMENT_SECONDS,
+        "retry_for": RETRY_SECONDS,
     }
     rows = await database.fetch_aside(_FACTS, database.schema.strip('"'), reads=True)
     facts |= {name: value for name, value in rows[0].items() if value is not None}

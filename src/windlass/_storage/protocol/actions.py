@@ -130,6 +130,12 @@ class ActionStore(Protocol):
         """
         ...
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        """Store an audit record alone: of an action that takes many steps, after the last one.
+        ``count`` is 1 or more.
+        """
+        ...
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:

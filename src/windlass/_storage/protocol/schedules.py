@@ -88,6 +88,8 @@ class DueSchedules(msgspec.Struct, frozen=True):
     """Schedules due at or before that, the longest overdue first."""
     next_at: datetime | None
     """The next due time of a schedule that is not due yet."""
+    paused: bool = False
+    """All schedules are paused: there are no rows, and no next one."""
 
 
 class ScheduleStore(Protocol):
@@ -130,6 +132,22 @@ class ScheduleStore(Protocol):
     async def declare(self, names: Sequence[str]) -> None:
         """Stamp these schedules with now: a process has them in its code. Unknown names are
         ignored.
+        """
+        ...
+
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        """Let `due` find nothing until `resume`, in every process. Everything else stays possible,
+        and the schedules stay as they are.
+        """
+        ...
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        """Undo `pause`. Wakes workers."""
+        ...
+
+    async def paused(self) -> datetime | None:
+        """Tell since when all schedules are paused; None: they are not. A second `pause` does not
+        change it.
         """
         ...
 

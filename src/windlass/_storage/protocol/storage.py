@@ -83,12 +83,17 @@ class Storage(Stores, Protocol):
         reads these names:
 
         - everywhere ``version``, ``durability`` (the one asked for)
-        - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``
+        - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``,
+          ``journal_mode``, ``synchronous``, ``busy_timeout`` (seconds until `StoreBusy`)
         - PostgreSQL: ``synchronous_commit``, ``fsync``, ``full_page_writes``, ``autovacuum``,
           ``dead_rows``, ``live_rows``, ``oldest_snapshot`` (seconds), ``oldest_snapshot_of`` (who),
-          ``connections``, ``max_connections``, ``pooled`` (yes: by PgBouncer or a similar pooler)
+          ``connections`` (of them ``connections_active``, ``connections_idle`` and, by name,
+          ``connections_windlass``), ``max_connections``, ``database_size``, ``pooled`` (yes: by
+          PgBouncer or a similar pooler), ``statement_timeout`` (seconds)
         - Redis: ``appendonly``, ``appendfsync``, ``last_write`` (to that file: ok, err),
-          ``eviction`` (its policy), ``maxmemory``, ``replicas``; ``size`` is the memory it uses
+          ``eviction`` (its policy), ``maxmemory``, ``replicas``, ``connections``,
+          ``max_connections``; ``size`` is the memory it uses
+        - PostgreSQL and Redis: ``retry_for`` (seconds that a call waits for a server that cannot be reached)
         """
         ...
 

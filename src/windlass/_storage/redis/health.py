@@ -14,6 +14,8 @@ _NUMBERS = {
     "maxmemory": "maxmemory",
     "mem_fragmentation_ratio": "fragmentation",
     "connected_clients": "connections",
+    "blocked_clients": "connections_blocked",
+    "maxclients": "max_connections",
     "connected_slaves": "replicas",
     "evicted_keys": "evicted",
     "instantaneous_ops_per_sec": "operations_per_second",

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._core.job.job import JobId
 from windlass._core.values.instants import LAST_US, instant_of, to_us
+from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -33,6 +34,7 @@ _ROWS, _DUE = script("schedule_rows"), script("schedule_due")
 _NAMES, _SOME = script("schedule_names"), script("schedule_some")
 _AT_ONCE = 100
 _WRITE, _DECLARE = script("schedule_write"), script("schedule_declare")
+_SWITCH, _PAUSED = script("schedules_switch"), script("schedules_paused")
 
 _HEAD: Final = struct.Struct(">IBq")
 """A record begins with its revision, 1 if it is due by itself, and when."""
@@ -81,10 +83,10 @@ class RedisSchedules:
         return found
 
     async def due(self, limit: int) -> DueSchedules:
-        now, following, *found = await self._db.run(_DUE, limit)
+        now, paused, following, *found = await self._db.run(_DUE, limit)
         rows = [_row(*one) for one in zip(found[::3], found[1::3], found[2::3], strict=True)]
         next_at = None if following is None else instant_of(int(float(following)))
-        return DueSchedules(instant_of(now), rows, next_at)
+        return DueSchedules(instant_of(now), rows, next_at, paused=bool(paused))
 
     async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
@@ -96,6 +98,17 @@ class RedisSchedules:
 
     async def declare(self, names: Sequence[str]) -> None:
         await self._db.run_aside(_DECLARE, *names)
+
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        await self._db.run_aside(_SWITCH, "1", note_bytes(audit))
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        await self._db.run_aside(_SWITCH, "", note_bytes(audit))
+        self._db.wake()
+
+    async def paused(self) -> datetime | None:
+        since = await self._db.run_aside(_PAUSED)
+        return None if since is None else instant_of(int(since))
 
 
 def _answer(write: ScheduleWrite, said: bytes) -> ScheduleAnswer:

@@ -10,12 +10,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass._admin.breakers import BreakerReport
+from windlass._admin.sweep import SweepReport
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import WorkerRecord
-from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.records import LimitBody, limit_body
 from windlass._web.api.truncation import Names, page_by_name
 from windlass._web.request import PageRequest
@@ -136,6 +137,11 @@ async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
     return await _worker(visit, asked.worker)
 
 
+async def sweep_workers(visit: PageRequest, _: Nothing) -> SweepReport:
+    """Once, and now."""
+    return await visit.orders.workers.sweep()
+
+
 async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
     return next(one for one in await visit.admin.workers.list() if one.start.id == name)
 
@@ -230,6 +236,13 @@ OPERATIONS = (
     _order("/workers/quiet", quiet_worker, title="Pause a worker", **_WORKER),
     _order("/workers/resume", resume_worker, title="Resume a paused worker", **_WORKER),
     _order("/workers/stop", stop_worker, title="Stop a worker", **_WORKER),
+    _order(
+        "/workers/sweep",
+        sweep_workers,
+        SweepReport,
+        "Release the jobs of dead workers now, and mark due jobs ready",
+        asked=Nothing,
+    ),
     _list("/limits", limits, Sequence[LimitBody], "List limits and their keys in use"),
     _order("/limits/fill", fill_limit, title="Refill the token bucket of a rate", **_BUDGET),
     _order("/limits/drain", drain_limit, title="Empty the token bucket of a rate", **_BUDGET),

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass._core.schedule.rules import Rule
-from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.filters import Instant
 from windlass._web.api.records import ScheduleBody, schedule_body
 from windlass._web.api.truncation import Names, fit_answer, schedule_line
@@ -68,6 +68,13 @@ class Triggered(msgspec.Struct, frozen=True):
     """False: no job was made, for this one holds the unique key of its job."""
 
 
+class AllPaused(msgspec.Struct, frozen=True):
+    """Whether all schedules are paused."""
+
+    paused: bool
+    since: datetime | None
+
+
 class Forgotten(msgspec.Struct, frozen=True):
     """The name that was deleted."""
 
@@ -107,6 +114,24 @@ async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBod
 async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
     """From the next slot on."""
     return schedule_body(await visit.orders.schedules.resume(asked.schedule))
+
+
+async def all_paused(visit: PageRequest, _: Nothing) -> AllPaused:
+    """And since when."""
+    since = await visit.admin.schedules.paused()
+    return AllPaused(since is not None, since)
+
+
+async def pause_all(visit: PageRequest, asked: Nothing) -> AllPaused:
+    """On all workers."""
+    await visit.orders.schedules.pause_all()
+    return await all_paused(visit, asked)
+
+
+async def resume_all(visit: PageRequest, asked: Nothing) -> AllPaused:
+    """But for those that are paused by name."""
+    await visit.orders.schedules.resume_all()
+    return await all_paused(visit, asked)
 
 
 async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> ScheduleBody:
@@ -160,6 +185,29 @@ SCHEDULES = (
         told=ScheduleBody,
         title="Show a schedule",
         refusals=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules/paused",
+        answer=all_paused,
+        told=AllPaused,
+        title="Show whether all schedules are paused",
+    ),
+    _order(
+        "pause-all",
+        pause_all,
+        AllPaused,
+        "Pause all schedules on all workers",
+        asked=Nothing,
+        refusals=(),
+    ),
+    _order(
+        "resume-all",
+        resume_all,
+        AllPaused,
+        "Resume all schedules, except those that are paused by name",
+        asked=Nothing,
+        refusals=(),
     ),
     _order(
         "preview",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from windlass._admin.explain.cause import plural
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._observe.log import brief
@@ -23,7 +24,7 @@ from windlass._web.request import PageRequest
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["QUIET", "RESUME", "STOP", "read_live_state", "worker", "workers"]
+__all__ = ["QUIET", "RESUME", "STOP", "SWEEP", "read_live_state", "worker", "workers"]
 
 _SHOWN = timedelta(days=1)
 """How long those that have ended stay on the page."""
@@ -221,3 +222,24 @@ STOP = _order(
     act=lambda admin, worker: admin.workers.stop(worker),
     danger=True,
 )
+
+
+async def _ask_sweep(_: PageRequest) -> Confirmation:
+    return Confirmation(
+        title="Sweep dead workers now?",
+        sentence="Workers whose lease has passed are declared dead and their jobs released. Due "
+        "jobs are marked ready. Live workers do this every few seconds; use it when none is left.",
+        button="Sweep workers",
+        back=_PAGE,
+    )
+
+
+async def _sweep(visit: PageRequest) -> ActionNotice:
+    done = await visit.orders.workers.sweep()
+    dead, released = plural(len(done.dead), "worker"), plural(done.released, "job")
+    ready = plural(done.promoted, "due job")
+    notice = f"Declared {dead} dead, released {released}, marked {ready} ready."
+    return ActionNotice(notice, _PAGE)
+
+
+SWEEP = ActionPage(ask=_ask_sweep, act=_sweep)

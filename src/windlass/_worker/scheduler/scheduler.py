@@ -15,6 +15,7 @@ from windlass._core.job.event import enqueued_event
 from windlass._core.job.job import JobId
 from windlass._core.schedule.schedule import ScheduleRun
 from windlass._observe.bus import Bus
+from windlass._plugins.names import OURS
 from windlass._schedules.edits import (
     UNDECLARED,
     Schedules,
@@ -24,7 +25,13 @@ from windlass._schedules.edits import (
     trim_runs,
     write_of,
 )
-from windlass._storage.protocol.schedules import ScheduleAnswer, ScheduleRow, ScheduleWrite, Written
+from windlass._storage.protocol.schedules import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import breaker_name
 from windlass._worker.liveness.leader import Leader
@@ -88,6 +95,7 @@ class Scheduler:
         self._looks_soon = False
         self._notice = _NOTICE
         self._hinted = False
+        self._all_paused = False
         self._next_at: datetime | None = None
         self.pause: timedelta = poll
         """Until something is due."""
@@ -142,7 +150,7 @@ class Scheduler:
         self.pause = self._poll
         if self._looks_soon:  # this look is also the one that a hint has asked for
             self._take_hint()
-        due = await self._store.due(DUE_PER_STEP)
+        due = await self._due()
         self._learn(due.rows[0].next_at if due.rows else due.next_at)
         patience = timedelta(0) if self._leader.leading else STANDBY_DELAY
         ours = [row for row in due.rows if due.at - (row.next_at or due.at) >= patience]
@@ -154,6 +162,20 @@ class Scheduler:
         full = len(due.rows) == DUE_PER_STEP and bool(ours)
         self.pause = timedelta(0) if full else min(max(until, timedelta(0)), self._poll)
         return fired
+
+    async def _due(self) -> DueSchedules:
+        """Read what is due. A pause of all schedules leaves out the upkeep of the storage."""
+        due = await self._store.due(DUE_PER_STEP)
+        if due.paused is not self._all_paused:
+            self._all_paused = due.paused
+            log.info("all schedules are %s", "paused" if due.paused else "resumed")
+        if not due.paused:
+            return due
+        ours = [name for name in self._chores if name.startswith(f"{OURS}.")]
+        planned = [(row.next_at, row) for row in await self._store.rows(ours) if row.next_at]
+        later = [at for at, _ in planned if at > due.at]
+        rows = [row for at, row in planned if at <= due.at]
+        return DueSchedules(due.at, rows, min(later, default=None), paused=True)
 
     async def _fire(self, rows: Sequence[ScheduleRow], at: datetime) -> int:
         known: list[ScheduleView] = []

@@ -71,6 +71,7 @@ from windlass.testing.conformance.queues.max_running import MaxRunningConformanc
 from windlass.testing.conformance.queues.retention import RetentionConformance
 from windlass.testing.conformance.queues.settings import QueueSettingsConformance
 from windlass.testing.conformance.schedules.fire import FireConformance, OverlapConformance
+from windlass.testing.conformance.schedules.pause import SchedulePauseConformance
 from windlass.testing.conformance.schedules.schedules import DueConformance, ScheduleConformance
 from windlass.testing.conformance.storage import (
     QueueWakeupConformance,
@@ -156,6 +157,7 @@ __all__ = [
     "RetryConformance",
     "RollupConformance",
     "ScheduleConformance",
+    "SchedulePauseConformance",
     "SecretConformance",
     "ShortIdConformance",
     "SoloConformance",
@@ -218,6 +220,7 @@ ALL: tuple[type, ...] = (
     DueConformance,
     FireConformance,
     OverlapConformance,
+    SchedulePauseConformance,
     MaintenanceConformance,
     RetentionConformance,
     JobReadConformance,

@@ -58,6 +58,14 @@ class OldestFirst(AuditRows):
         return [*super().newest()][::-1]
 
 
+@fails(AuditConformance.test_a_record_is_stored_alone_and_once)
+class RecordsOne(MemoryActions):
+    """A record that is stored alone counts one, whatever it says."""
+
+    async def record(self, note: AuditNote, count: int) -> None:
+        await super().record(note, min(count, 1))
+
+
 @fails(AuditConformance.test_the_switches_of_queues_are_recorded)
 class ResumesInSilence(MemoryAdmin):
     """Who resumed a queue is not recorded."""

@@ -154,6 +154,10 @@ class MemoryActions:
         self._db.wake()
         return answers
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        with self._db.moment() as now:
+            self._db.audits.keep(note, count, now)
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:

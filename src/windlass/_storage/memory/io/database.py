@@ -115,6 +115,8 @@ class MemoryDatabase:
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, ScheduleRow] = {}
+        self.switches: dict[str, datetime] = {}
+        """Since when something is switched off for the whole storage: ``schedules``."""
         self._lock = threading.Lock()
         self._last_seq = 0
         self.subscribers: Subscribers = Subscribers(threads=True)

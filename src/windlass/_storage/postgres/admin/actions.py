@@ -38,6 +38,7 @@ __all__ = ["PostgresActions"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "orders.sql")
 _ORDER, _INSERT, _AUDITS = _SQL["order"], _SQL["insert"], _SQL["audits"]
+_RECORD = _SQL["record"]
 
 _EFFECTIVE = frozenset({ActionResult.DONE, ActionResult.REQUESTED})
 _NEWEST = 2**63 - 1
@@ -81,6 +82,10 @@ class PostgresActions:
         self._db.wake()
         met = ((place, holder, replaced) for place, holder, replaced in rows)
         return insert_answers(jobs, met, unsure=unsure)
+
+    async def record(self, note: AuditNote, count: int) -> None:
+        asked = (self._db.instant(), self._db.durable, audit_note_text(note), count)
+        await self._db.fetch_aside(self._db.sql(_RECORD), *asked)
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None

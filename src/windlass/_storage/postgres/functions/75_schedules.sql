@@ -1,23 +1,45 @@
 -- Schedules, and the one step that fires them.
 
--- `ScheduleStore.due`. One row with NULL as the name where none is.
+-- `ScheduleStore.due`. One row with NULL as the name where none is, or all are paused.
 CREATE OR REPLACE FUNCTION due_schedules(p_at timestamptz, p_limit bigint)
 RETURNS TABLE (
-    at timestamptz, following timestamptz, name text, revision bigint, body text,
+    at timestamptz, following timestamptz, paused boolean, name text, revision bigint, body text,
     next_at timestamptz, declared_at timestamptz
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     at := coalesce(p_at, clock_timestamp());
+    paused := EXISTS (SELECT 1 FROM switches w WHERE w.name = 'schedules');
+    IF paused THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
     following := (SELECT s.next_at FROM schedules s WHERE s.next_at > at
                    ORDER BY s.next_at LIMIT 1);
     RETURN QUERY
-    SELECT at, following, s.name, s.revision, s.body, s.next_at, s.declared_at FROM schedules s
+    SELECT at, following, paused, s.name, s.revision, s.body, s.next_at, s.declared_at FROM schedules s
      WHERE s.next_at <= at ORDER BY s.next_at, s.name LIMIT p_limit;
     IF NOT FOUND THEN
         RETURN NEXT;
     END IF;
+END $$;
+
+-- `ScheduleStore.pause` and `ScheduleStore.resume`.
+CREATE OR REPLACE FUNCTION switch_schedules(
+    p_at timestamptz, p_durable boolean, p_paused boolean, p_audit text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    PERFORM commit_durably(p_durable);
+    IF p_paused THEN
+        INSERT INTO switches (name, at) VALUES ('schedules', v_at) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM switches w WHERE w.name = 'schedules';
+    END IF;
+    PERFORM keep_audit(p_audit, v_at, 1);
 END $$;
 
 -- Whoever writes schedules locks their names first, those that are not stored, too, and then their

@@ -18,6 +18,16 @@ BEGIN
     ON CONFLICT (id) DO NOTHING;
 END $$;
 
+-- `ActionStore.record`.
+CREATE OR REPLACE FUNCTION record_audit(
+    p_at timestamptz, p_durable boolean, p_note text, p_count bigint
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM commit_durably(p_durable);
+    PERFORM keep_audit(p_note, coalesce(p_at, clock_timestamp()), p_count);
+END $$;
+
 -- The answers to an order that has been carried out under this note; NULL: none has. Two calls with
 -- one note follow each other: the second may be a repetition whose first is still under way.
 CREATE OR REPLACE FUNCTION answered_before(p_note text) RETURNS text[]

@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from windlass._storage.postgres.io.database import in_schema, quoted_schema
-from windlass._storage.shared.migrations import Migration, check_known
+from windlass._storage.shared.migrations import Migration, check_known, refuse_older
 from windlass.errors import StorageError, StorageRefused, StorageUnavailable
 
 __all__ = ["SchemaFacts", "prepare_schema"]
@@ -41,9 +41,17 @@ class SchemaFacts(msgspec.Struct, frozen=True):
 
 
 async def prepare_schema(
-    connection: asyncpg.Connection, schema: str, migrations: Sequence[Migration], where: str
+    connection: asyncpg.Connection,
+    schema: str,
+    migrations: Sequence[Migration],
+    where: str,
+    *,
+    migrates: bool = True,
 ) -> SchemaFacts:
-    """Look at the server and bring the schema up to date. May be repeated."""
+    """Look at the server and bring the schema up to date. May be repeated.
+
+    ``migrates``: False raises `SchemaTooOld` where a migration is needed.
+    """
     number = connection.get_server_version()
     if number.major < OLDEST:
         raise StorageError(
@@ -63,6 +71,8 @@ async def prepare_schema(
     check_known(stored, migrations, place)
     applied: list[int] = []
     if stored < migrations[-1].version:
+        if not migrates:
+            refuse_older(stored, migrations[-1].version, place)
         applied = await _migrate(connection, schema, migrations, place)
     return SchemaFacts(
         version=str(connection.get_settings().server_version).split()[0],

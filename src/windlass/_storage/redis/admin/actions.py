@@ -31,6 +31,7 @@ from windlass._storage.shared.job_ids import known_id
 __all__ = ["ANSWERS", "RedisActions"]
 
 _ORDER, _INSERT, _AUDITS = script("order"), script("order_insert"), script("audits")
+_RECORD = script("record_audit")
 
 ANSWERS: Final = {
     ord("d"): ActionResult.DONE,
@@ -66,6 +67,9 @@ class RedisActions:
         answers = insert.insert_answers(jobs, reply, unsure=unsure)
         self._db.wake()
         return answers
+
+    async def record(self, note: AuditNote, count: int) -> None:
+        await self._db.run_aside(_RECORD, note_bytes(note), count)
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None

@@ -25,7 +25,7 @@ from windlass._storage.shared.insert_rules import MAY_BE_STORED
 from windlass._system.seams import chance
 from windlass.errors import StorageError, StorageUnavailable
 
-__all__ = ["LoopConnection", "retry_delay"]
+__all__ = ["RETRY_SECONDS", "LoopConnection", "retry_delay"]
 
 RETRY_SECONDS = 5.0
 """Seconds for which a call waits for a server that is away."""

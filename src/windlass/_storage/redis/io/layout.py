@@ -88,6 +88,7 @@ Schedules
                               (``>IBq``), body
     planned          ZSET     name by when it is due, of those that are by themselves
     declared         HASH     name -> when code last said that it has it
+    schedules_paused STRING   since when all of them are paused; most storages have none
 
 Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil];

@@ -73,6 +73,9 @@ class SqliteActions:
         self._db.subscribers.wake()
         return answers
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        await self._db.write(lambda connection, now: keep_audit(connection, note, count, now))
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:

@@ -140,6 +140,8 @@ class FileLocation:
         kind, wal = filesystem_of(self._files.path), _size(self._files.wal)
         said: dict[str, float | str] = {
             "durability": self._durability,
+            "synchronous": self._durability,
+            "pool": "1 writer, 2 readers",
             "size": _size(self._files.path) + wal,
             "wal": wal,
         }

@@ -61,6 +61,7 @@ async def schedule(visit: PageRequest) -> Response:
     return await visit.render(
         "schedule.html",
         now=now,
+        all_paused=await visit.admin.schedules.paused(),
         row=ScheduleListRow(report, now),
         slots=[] if plan is None else upcoming_runs_of(plan.rule, report.upcoming),
         policies=[] if plan is None else list(_policies(plan)),

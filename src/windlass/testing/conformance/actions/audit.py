@@ -98,6 +98,17 @@ class AuditConformance:
         assert [record.note for record in older] == [notes[1]]
         assert list(await storage.orders.audits(limit=10, subject="queue")) == []
 
+    async def test_a_record_is_stored_alone_and_once(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        note = a_note(what="workers.sweep")
+        await storage.orders.record(note, 3)
+        first = clock.now()
+        clock.advance(MINUTE)
+        await storage.orders.record(note, 4)
+        (record,) = await records(storage)
+        assert (record.note, record.at, record.count) == (note, first, 3)
+
     async def test_the_switches_of_queues_are_recorded(self, storage: Storage) -> None:
         def changed(audit: AuditNote | None) -> Awaitable[bool]:
             return storage.queues.change("q", NARROW, old=PLAIN, audit=audit)
