@@ -93,7 +93,7 @@ class Storage(Stores, Protocol):
         - Redis: ``appendonly``, ``appendfsync``, ``last_write`` (to that file: ok, err),
           ``eviction`` (its policy), ``maxmemory``, ``replicas``, ``connections``,
           ``max_connections``; ``size`` is the memory it uses
-        - PostgreSQL and Redis: ``retry_for`` (seconds that a call waits for a server that cannot be reached)
+        - PostgreSQL and Redis: ``retry_for`` (seconds that a call waits for a lost server)
         """
         ...
 
