@@ -255,7 +255,7 @@ class ScheduleAdmin:
         await (await self._session.storage()).schedules.resume(audit=note)
 
     async def paused(self) -> datetime | None:
-        """Say since when all schedules are paused; None: they are not."""
+        """Return since when all schedules are paused; None if they are not."""
         return await (await self._session.storage()).schedules.paused()
 
     async def trigger(self, name: str) -> Inserted | None:

@@ -10,7 +10,7 @@ __all__ = ["Sweep", "SweepReport"]
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep found and did."""
+    """The result of a sweep."""
 
     dead: Sequence[str] = ()
     """Workers that were declared dead."""

@@ -59,7 +59,7 @@ class WorkerAdmin:
         await self._assign(workers, Duty.STOP)
 
     async def sweep(self) -> SweepReport:
-        """Look for dead workers now, release their jobs, and mark due jobs ready.
+        """Find dead workers now, release their jobs, and mark due jobs ready.
 
         Live workers do this every few seconds, so it helps where none is left. A worker counts as
         dead when its process has provably ended, or its last heartbeat is older than its lease.

@@ -121,7 +121,7 @@ class BlockingScheduleAdmin:
         self._client.run(self._part.resume_all(), instead="app.admin.schedules.resume_all(...)")
 
     def paused(self) -> datetime | None:
-        """Say since when all schedules are paused; None: they are not."""
+        """Return since when all schedules are paused; None if they are not."""
         return self._client.run(self._part.paused(), instead="app.admin.schedules.paused(...)")
 
     def trigger(self, name: str) -> Inserted | None:

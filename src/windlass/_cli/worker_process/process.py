@@ -64,9 +64,7 @@ _REFRESH = 0.25
 _CODES = {StopReason.STORAGE_LOST: STORAGE_LOST, StopReason.OUTDATED: OUTDATED}
 _SWITCH = 0.001
 """How long one thread may keep the interpreter while others want it. With Python's default of 5 ms,
-a busy event loop delayed the threads for writes and heartbeats by seconds; with this, by about 0.1
-s at worst.
-"""
+a busy event loop delayed the threads for writes and heartbeats by seconds; with this, by 0.1 s."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):

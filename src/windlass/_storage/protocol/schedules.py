@@ -146,8 +146,8 @@ class ScheduleStore(Protocol):
         ...
 
     async def paused(self) -> datetime | None:
-        """Tell since when all schedules are paused; None: they are not. A second `pause` does not
-        change it.
+        """Return since when all schedules are paused; None if they are not. A second `pause` does
+        not change it.
         """
         ...
 
