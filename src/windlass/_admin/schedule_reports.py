@@ -125,7 +125,7 @@ def _report(
 
 
 def _live(runs: Iterable[ScheduleRun], stored: Mapping[JobId, JobRecord]) -> list[ScheduleRun]:
-    """The latest first, with what the jobs themselves say where they are still stored."""
+    """Return the latest first, with what the jobs themselves say where they are still stored."""
     told: list[ScheduleRun] = []
     for run in reversed(tuple(runs)):
         job = None if run.job is None else stored.get(run.job)
@@ -140,7 +140,7 @@ def _live(runs: Iterable[ScheduleRun], stored: Mapping[JobId, JobRecord]) -> lis
 
 
 def _breaker(plan: Schedule) -> str:
-    """The breaker of its task, where its jobs draw on one; else nothing."""
+    """Return the breaker of its task, where its jobs draw on one; else nothing."""
     if plan.job is None:
         return ""
     name = breaker_name(plan.job.task)

@@ -293,7 +293,7 @@ class Client:
         await self.define(spec for task in tasks for spec in task.needs)
 
     async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
+        """Return the stored job, or JobNotFound."""
         (found,) = await self._storage.admin.get([job])
         if found is None:
             raise JobNotFound(job)

@@ -92,7 +92,7 @@ class Backlog:
 
 
 def _on_a_loop() -> bool:
-    """Whether waiting here would stop an event loop."""
+    """Return whether waiting here would stop an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -153,7 +153,7 @@ class Tracing:
                 self._sent(news, monotonic() - began, failed)
 
     def _around(self, new: NewJob) -> Context:
-        """The context that a job is enqueued in."""
+        """Return the context that a job is enqueued in."""
         current = get_current()
         if trace.get_current_span(current).get_span_context().is_valid:
             return current
@@ -165,7 +165,9 @@ class Tracing:
     # --- running ---
 
     async def run(self, ctx: _TracedRun, call_next: Callable[[], Awaitable[Any]]) -> Any:
-        """One run of a job. A part of the trace that it was enqueued in, or the first of one."""
+        """Trace one run of a job, as a part of the trace that it was enqueued in, or the first of
+        one.
+        """
         job = ctx.claimed
         made = extract_context(job.trace)  # not the worker's own, which belongs to no trace
         token = attach(made)
@@ -275,7 +277,7 @@ def _blame(span: Span, error: BaseException) -> None:
 
 
 def error_type(error: BaseException) -> str:
-    """The full name of its class, the child's word for one that was raised there."""
+    """Return the full name of its class, the child's word for one that was raised there."""
     if isinstance(error, ChildError):
         return error.kind
     module, kind = type(error).__module__, type(error).__qualname__
@@ -300,14 +302,16 @@ def server_of(url: str) -> dict[str, str | int]:
 
 
 def inject_context(context: Context | None = None) -> str | None:
-    """A context, by default the current one, as a job or a child process can carry it."""
+    """Return a context, by default the current one, as a job or a child process can carry it."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     return encode_trace(carrier)
 
 
 def extract_context(text: str | None) -> Context:
-    """The context that `inject_context` made a text of. Empty, not the current one, for None."""
+    """Return the context that `inject_context` made a text of. Empty, not the current one, for
+    None.
+    """
     carrier = decode_trace(text)
     return propagate.extract(carrier, Context()) if carrier else Context()
 

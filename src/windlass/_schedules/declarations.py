@@ -87,7 +87,7 @@ def _check_call(name: str, call: Call[Any]) -> None:
 
 
 def check_schedule_name(name: str) -> str:
-    """A name that can also stand in the names of limits."""
+    """Check a name that can also be part of the names of limits."""
     check_name(name, "a schedule's name")
     if ":" in name:
         message = f"a schedule's name must not contain ':', got {name!r}"

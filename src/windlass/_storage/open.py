@@ -43,7 +43,7 @@ TRANSACTIONAL = frozenset({"postgresql", "postgres"})
 
 
 def check_url(url: str) -> str:
-    """The scheme of a usable URL; anything else is refused before it is needed."""
+    """Return the scheme of a usable URL; anything else is refused before it is needed."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         message = (

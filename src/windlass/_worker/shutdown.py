@@ -93,7 +93,7 @@ class Shutdown:
         return "1 job" if many == 1 else f"{many:,} jobs"
 
     async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
-        """Whether everything that runs ends in time."""
+        """Return whether everything that runs ends in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         rushed = asyncio.ensure_future(hurry.wait()) if hurry is not None else None

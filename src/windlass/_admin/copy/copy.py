@@ -97,7 +97,7 @@ def _subject(source: Storage) -> str:
 
 
 async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -> bool:
-    """Whether an earlier run has left its mark; CopyRefused where others have left jobs."""
+    """Return whether an earlier run has left its mark; CopyRefused where others have left jobs."""
     begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
         message = (

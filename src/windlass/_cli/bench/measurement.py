@@ -124,7 +124,7 @@ async def _enqueue_one(bench: BenchApp) -> float:
 
 
 async def _drain(bench: BenchApp, jobs: int) -> float:
-    """From the moment before the worker starts to the last stored finish."""
+    """Measure from the moment before the worker starts to the last stored finish."""
     began = monotonic()
     async with bench.app.worker(slots=SLOTS) as worker:
         counts = worker.engine.finisher.counts

@@ -63,7 +63,7 @@ class _IdleTimeout(H11Protocol):
         oldest.transport.abort()
 
     def waits_for_request(self) -> bool:
-        """Whether the client has to send something before there is anything to answer."""
+        """Return whether the client has to send something before there is anything to answer."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or cycle.response_complete or cycle.more_body
 

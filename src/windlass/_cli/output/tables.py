@@ -264,7 +264,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def left(until: datetime, now: datetime) -> str:
-    """How long it is still to ``until``."""
+    """Return how long it is still to ``until``."""
     return brief(until - now)
 
 

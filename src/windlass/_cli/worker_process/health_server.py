@@ -174,7 +174,7 @@ _OTHER_NAME = b"not answered under this name; ask by address, or start with --he
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
-    """The request, up to the end of its headers; None: it is too large."""
+    """Return the request, up to the end of its headers; None: it is too large."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:

@@ -130,7 +130,9 @@ def _describe(tasks: set[asyncio.Task[object]]) -> str:
 
 
 def _frames(coroutine: object) -> Iterator[FrameType]:
-    """From the outermost to where it waits; asyncio's own print_stack shows the first one only."""
+    """Return the frames from the outermost to where it waits; asyncio's own print_stack shows the
+    first one only.
+    """
     while coroutine is not None:
         inner: object = None
         # Coroutines, generators and asynchronous generators each have their own names for it.

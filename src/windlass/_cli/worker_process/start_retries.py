@@ -25,7 +25,7 @@ _FIRST, _LONGEST = 0.25, 2.0
 
 
 def may_pass(error: StorageError) -> bool:
-    """Whether waiting may cure it, with the same URL, password and code."""
+    """Return whether waiting may cure it, with the same URL, password and code."""
     if isinstance(error, StorageRefused):
         return False
     return isinstance(error, StorageUnavailable | StorageFull | StoreBusy)

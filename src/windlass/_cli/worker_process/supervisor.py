@@ -182,7 +182,9 @@ class Supervisor:
         log.debug("worker %d started as pid %d", child.number, child.pid)
 
     def _wait(self) -> float:
-        """How long nothing needs to be done: at most a tick, and only up to the next start."""
+        """Return how long nothing needs to be done: at most a tick, and only up to the
+        next start.
+        """
         now = monotonic()
         dues = [child.due - now for child in self._waiting() if child.due is not None]
         return max(min([_TICK, *dues]), 0.0)

@@ -76,8 +76,8 @@ def _ask_for_a_signal() -> None:
 
 
 def parse_reports(buffer: bytes) -> tuple[list[Report], bytes]:
-    """The whole lines in ``buffer`` as reports, and what is left. Anything else is dropped: user
-    code runs in the child and may write to any descriptor.
+    """Return the whole lines in ``buffer`` as reports, and what is left. Anything else is dropped:
+    user code runs in the child and may write to any descriptor.
     """
     *lines, rest = buffer.split(b"\n")
     reports = []

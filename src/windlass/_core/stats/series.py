@@ -95,7 +95,7 @@ class _Sum:
 
 
 def step_for(span: timedelta) -> timedelta:
-    """The width of points at which a chart of ``span`` is neither coarse nor crowded."""
+    """Return the width of points at which a chart of ``span`` is neither coarse nor crowded."""
     return next((step for step in _STEPS if span / step <= _FINE), _STEPS[-1])
 
 

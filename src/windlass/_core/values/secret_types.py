@@ -20,8 +20,8 @@ SECRET = _Secret()
 
 
 def secrets_of(hints: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names under which a payload holds secrets: those of arguments, and of fields of the
-    dataclasses, Structs, TypedDicts and models that arguments are made of.
+    """Return the names under which a payload holds secrets: those of arguments, and of fields of
+    the dataclasses, Structs, TypedDicts and models that arguments are made of.
     """
     return tuple(sorted(set(_named(hints, set()))))
 

@@ -136,5 +136,5 @@ def _jobs(write: ScheduleWrite) -> str | None:
 
 
 def _ids(jobs: Sequence[JobId]) -> str | None:
-    """An array inside an array travels as text: they need not have the same length."""
+    """Return each array as text: arrays inside an array need not have the same length."""
     return f"{{{','.join(str(job) for job in known_ids(jobs))}}}" if jobs else None

@@ -125,7 +125,7 @@ def _row(name: bytes, record: bytes, declared: bytes | None) -> ScheduleRow:
 
 
 def _parts(write: ScheduleWrite) -> list[Argument]:
-    """The arguments of schedule_write.lua."""
+    """Return the arguments of schedule_write.lua."""
     at = _due_us(write.next_at)
     most = _ANY if write.most_active is None else write.most_active
     due = "" if at is None else str(at)

@@ -195,6 +195,6 @@ async def _epoch(line: LoopConnection, prefix: str) -> bytes:
 
 
 def _locks(epoch: bytes) -> WorkerLocks:
-    """One folder per set of jobs: workers of others prove nothing here."""
+    """Return the folder of locks, one per set of jobs: workers of others prove nothing here."""
     directory = runtime_directory()
     return WorkerLocks(None if directory is None else str(Path(directory, epoch.decode())))

@@ -101,7 +101,7 @@ def _log(seq: int, chunk: LogChunk) -> Row:
 def chunks_of(
     connection: apsw.Connection, job: JobId, seq: int, after: tuple[int, int] = _FROM_THE_START
 ) -> list[LogChunk]:
-    """The chunks of a job after a place."""
+    """Return the chunks of a job after a place."""
     return [
         LogChunk(
             Claim(job, claim_number, seq),

@@ -79,12 +79,12 @@ class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def queues(visit: PageRequest, asked: Names) -> Part:
-    """Those with settings."""
+    """List the queues with settings."""
     return page_by_name(await visit.admin.queues.list(), asked, name=lambda one: one.queue)
 
 
 async def queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
-    """One of them."""
+    """Return one queue."""
     return await visit.admin.queues.get(asked.queue)
 
 
@@ -141,7 +141,7 @@ async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
 
 
 async def limits(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the limits."""
     found = await visit.admin.limits.list()
     return page_by_name(found, asked, name=lambda one: one.spec.name, line=limit_body)
 
@@ -170,7 +170,7 @@ async def _limit(visit: PageRequest, name: str) -> Sequence[LimitBody]:
 
 
 async def breakers(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the breakers."""
     return page_by_name(await visit.admin.breakers.list(), asked, name=lambda one: one.task)
 
 

@@ -84,12 +84,12 @@ async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
 
 
 async def schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """One of them."""
+    """Return one schedule."""
     return schedule_body(await visit.admin.schedules.get(asked.schedule))
 
 
 async def preview_schedule(visit: PageRequest, asked: Preview) -> Sequence[datetime]:
-    """When it would fire."""
+    """Return when it would fire."""
     return await visit.admin.schedules.preview(asked.rule, asked.most)
 
 
@@ -105,7 +105,7 @@ async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBod
 
 
 async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """From the next slot on."""
+    """Resume a schedule from the next slot on."""
     return schedule_body(await visit.orders.schedules.resume(asked.schedule))
 
 

@@ -19,13 +19,13 @@ __all__ = ["home", "login", "login_by_link", "logout"]
 
 
 async def home(visit: PageRequest) -> Response:
-    """The first page there is."""
+    """Return the first page there is."""
     first = next(entry for entry in NAVIGATION if entry.path in visit.dashboard.paths)
     return visit.go(first.path)
 
 
 async def login(visit: PageRequest) -> Response:
-    """A name and a password, or a token in its place."""
+    """Log in by a name and a password, or a token in its place."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)

@@ -67,7 +67,7 @@ def redirect_with_notice(visit: PageRequest, done: ActionNotice) -> Response:
 
 
 def page_path(path: str, **query: str) -> str:
-    """A page of ours without the mount, for `Confirmation.back` and `ActionNotice.path`."""
+    """Return a page of ours without the mount, for `Confirmation.back` and `ActionNotice.path`."""
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 

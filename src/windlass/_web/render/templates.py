@@ -85,7 +85,7 @@ def duration_text(span: timedelta) -> str:
 
 
 def relative_time(at: datetime, now: datetime) -> str:
-    """How long ago, or how soon."""
+    """Return how long ago, or how soon."""
     span = now - at
     if abs(span) < timedelta(seconds=1):
         return "now"
@@ -102,7 +102,7 @@ def _iso(at: datetime) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """One for all dashboards of a process: what was compiled once is compiled."""
+    """Return one environment for all dashboards of a process: templates are compiled once."""
     made = Environment(
         loader=PackageLoader("windlass._web"),
         autoescape=True,
@@ -136,7 +136,7 @@ class Templates:
     def respond(
         self, template: str, visit: PageRequest, /, *, code: int = 200, **context: Any
     ) -> Response:
-        """The page as a response. For a part of it the frame is left out."""
+        """Return the page as a response. For a part of it the frame is left out."""
         layout = "fragment.html" if visit.partial else "layout.html"
         shown = {**self._always, **context, "visit": visit, "layout": layout}
         text = _environment().get_template(template).render(shown)

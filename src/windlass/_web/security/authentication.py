@@ -229,12 +229,12 @@ def session_cookie(request: Request) -> str:
 
 
 def form_cookie(request: Request) -> str:
-    """The same for the token of forms."""
+    """Return the same for the token of forms."""
     return _cookie(request, "form")
 
 
 def notice_cookie(request: Request) -> str:
-    """The same for the words that the next page shows."""
+    """Return the same for the words that the next page shows."""
     return _cookie(request, "notice")
 
 

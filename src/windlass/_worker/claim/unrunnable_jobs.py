@@ -137,7 +137,7 @@ def _fate(policy: Policy, patience: timedelta) -> str:
 
 
 def _may_run(other: WorkerStart, job: ClaimedJob, mine: str | None) -> bool:
-    """Whether a worker has another version of this job's task, as far as is known."""
+    """Return whether a worker has another version of this job's task, as far as is known."""
     if job.queue not in other.queues:
         return False
     if other.signatures:

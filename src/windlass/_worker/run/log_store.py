@@ -37,12 +37,12 @@ _words = logging.Formatter()
 
 
 def level_of(kept: StoredLogs) -> int | None:
-    """The lowest level that is kept; None: nothing is."""
+    """Return the lowest level that is kept; None: nothing is."""
     return None if kept == "off" else logging.getLevelNamesMapping()[kept.upper()]
 
 
 def line_of(job: ClaimedJob, record: logging.LogRecord) -> LogLine | None:
-    """A record as it is kept; None for one whose arguments do not fit its text."""
+    """Return a record as it is kept; None for one whose arguments do not fit its text."""
     try:
         text = record.getMessage()
         if record.exc_info:

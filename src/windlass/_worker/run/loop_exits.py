@@ -99,7 +99,9 @@ class LoopExits:
             self._tell_once(what, f"{what} was raised by code that job {claim.job} left behind")
 
     def _ended_by(self, error: BaseException) -> Claim | None:
-        """The run that has already ended by it: uvloop leaves a little later than it was raised."""
+        """Return the run that has already ended by it: uvloop leaves a little later than it was
+        raised.
+        """
         crashed = () if self._runner is None else self._runner.crashed
         return next((claim for claim, its_error in crashed if its_error is error), None)
 

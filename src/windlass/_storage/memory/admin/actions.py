@@ -38,7 +38,9 @@ REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 def retakes_key(row: JobRow) -> bool:
-    """Whether the job holds its key again. A key held until the start was given up for good."""
+    """Return whether the job holds its key again. A key held until the start was given
+    up for good.
+    """
     return row.asked.unique is not None and row.asked.unique.window is not Window.UNTIL_STARTED
 
 

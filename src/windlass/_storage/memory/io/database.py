@@ -160,7 +160,7 @@ class MemoryDatabase:
         self.free_key(row)
 
     def held(self, claim: Claim) -> JobRow | None:
-        """The job that is running under exactly this claim."""
+        """Return the job that is running under exactly this claim."""
         # By the row's own number: an id that was deleted and inserted again counts from one anew.
         row = self.rows.get(claim.seq)
         if row is None or row.state is not State.RUNNING or row.claim_number != claim.number:
@@ -249,7 +249,7 @@ class MemoryDatabase:
         return moved
 
     def next_due(self, queue: str, head_start: timedelta = timedelta(0)) -> datetime | None:
-        """When the next job that is not ready counts as due."""
+        """Return when the next job that is not ready counts as due."""
         first = self.head(self.later[queue])
         if first is None or not head_start:
             return None if first is None else first.due
@@ -259,7 +259,7 @@ class MemoryDatabase:
     # --- unique keys --------------------------------------------------------------------------
 
     def holder(self, key: str, now: datetime) -> JobRow | None:
-        """The job that holds the key now."""
+        """Return the job that holds the key now."""
         row = self.keys.get(key)
         if row is None or (row.key_until is not None and row.key_until <= now):
             return None

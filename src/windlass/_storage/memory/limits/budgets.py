@@ -68,11 +68,11 @@ class MemoryBudgets:
         return Counter(gate for row in running for gate in {use.gate for use in row.asked.limits})
 
     def is_ahead(self, now: datetime) -> bool:
-        """Whether the clock was set back since something was taken."""
+        """Return whether the clock was set back since something was taken."""
         return self.charged is not None and self.charged - now > CLOCK_SLACK
 
     def set_back_by(self, now: datetime) -> timedelta:
-        """How far the clock was set back since something was taken."""
+        """Return how far the clock was set back since something was taken."""
         return self.charged - now if self.charged and self.is_ahead(now) else timedelta(0)
 
     def mend(self, now: datetime) -> None:
@@ -87,8 +87,8 @@ class MemoryBudgets:
             self.breakers[gate] = msgspec.structs.replace(state, open_until=until)
 
     def reckon(self, now: datetime) -> datetime:
-        """The instant from which a wait counts that begins now. By a clock that was set back it is
-        the last one that counted: `mend` moves it with all others.
+        """Return the instant from which a wait counts that begins now. By a clock that was set back
+        it is the last one that counted: `mend` moves it with all others.
         """
         self.charged = now if self.charged is None else max(self.charged, now)
         return self.charged
@@ -122,7 +122,7 @@ class MemoryBudgets:
                 self.spent[use.gate] = verdict.spent_until
 
     def _holding(self, spec: LimitSpec, use: LimitUse) -> BreakerState | None:
-        """The state of a breaker that is not closed."""
+        """Return the state of a breaker that is not closed."""
         state = self.breakers.get(use.gate)
         if state is None or spec.breaker is None or not state.holds(spec.breaker):
             return None

@@ -214,7 +214,9 @@ def _said(error: BaseException) -> tuple[str, str]:
 
 
 def _inserted(jobs: Sequence[NewJob], answer: str | None) -> list[Inserted]:
-    """All were stored but those that the answer names, by their place from 1."""
+    """Return the answers: all were stored except those that the reply names, by their
+    place from 1.
+    """
     held: Mapping[int, tuple[str, bool]] = {} if answer is None else _holders(answer)
     return insert_answers(jobs, ((place, *told) for place, told in held.items()), unsure=False)
 

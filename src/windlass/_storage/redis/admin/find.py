@@ -219,8 +219,8 @@ class RedisFinder:
                 return
 
     async def _far_holder(self, wanted: JobFilter, said: bytes) -> JobRecord | None:
-        """The job that holds the wanted key, where it is so old that the first page would not
-        reach it. It belongs to that page, so on the pages behind it is left out.
+        """Return the job that holds the wanted key, where it is so old that the first page would
+        not reach it. It belongs to that page, so on the pages behind it is left out.
         """
         if wanted.key is None:
             return None
@@ -263,7 +263,7 @@ async def _paged(
 
 
 def _states(wanted: JobFilter) -> list[State]:
-    """The states that a wanted job may be in."""
+    """Return the states that a wanted job may be in."""
     states = set(State) if wanted.states is None else set(wanted.states)
     if wanted.shown is not None:
         states &= {State.WAITING if one in _WAITS else State(one.value) for one in wanted.shown}

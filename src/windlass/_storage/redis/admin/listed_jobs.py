@@ -13,7 +13,7 @@ __all__ = ["pairs", "shown_job"]
 
 
 def shown_job(row: Sequence[Any]) -> JobRecord:
-    """The whole job."""
+    """Return the whole job."""
     asked, kept, error, traceback, progress, held, throttled, why = row
     return job_of(
         asked,

@@ -56,7 +56,7 @@ def id_at(spot: ScorePosition) -> bytes:
 
 
 def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
-    """Where the page behind this spot begins."""
+    """Return where the page behind this spot begins."""
     score, member = spot
     match sort_field_of(order):
         case "enqueued":
@@ -68,7 +68,7 @@ def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
 
 
 def cursor_after_job(job: JobRecord, order: ListOrder) -> Cursor:
-    """Where the page behind this job begins."""
+    """Return where the page behind this job begins."""
     if sort_field_of(order) == "enqueued":
         return job.seq
     score = int(float(to_us(sort_time_of(job, order))))  # as a set has it

@@ -47,7 +47,7 @@ class RequestRow(NamedTuple):
 
 
 def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str, RequestRow]:
-    """Those of the jobs that are stored, by id."""
+    """Return those of the jobs that are stored, by id."""
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
 
 
@@ -60,7 +60,7 @@ class JobChanges:
         self._deleted: list[int] = []
 
     def requeue(self, job: RequestRow) -> bool:
-        """An ended job waits again; False: another one holds its key, and nothing changed."""
+        """Let an ended job wait again; False: another one holds its key, and nothing changed."""
         # A window until the start stays released, whether the job ever started or not.
         if job.key is not None and job.window != Window.UNTIL_STARTED.value:
             holder = find_holder(self._connection, job.key, self._now)
@@ -87,7 +87,7 @@ class JobChanges:
         self._connection.execute(_REQUEST_CANCEL, (job.seq,))
 
     def run_now(self, job: RequestRow) -> RequestRow:
-        """A waiting job is due now, unless it already was."""
+        """Make a waiting job due now, unless it already was."""
         return job if job.due <= self._now else self._move(job._replace(due=self._now))
 
     def edit(self, job: RequestRow, edit: Edit) -> RequestRow:

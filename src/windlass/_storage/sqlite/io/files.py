@@ -91,7 +91,7 @@ def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> Databa
 
 
 def is_disk_full(path: str) -> bool:
-    """Whether the disk that holds ``path`` is full."""
+    """Return whether the disk that holds ``path`` is full."""
     if sys.platform == "win32":
         return False
     try:
@@ -140,7 +140,9 @@ def _make_file(path: str) -> None:
 
 
 def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The type of the file system that holds ``path``, as the kernel calls it; "" if unknown."""
+    """Return the type of the file system that holds ``path``, as the kernel calls it; "" if
+    unknown.
+    """
     try:
         text = Path(mounts).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -159,5 +161,5 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
 
 
 def is_network(filesystem: str) -> bool:
-    """Whether a file system of this type is on another machine, as far as its name tells."""
+    """Return whether a file system of this type is on another machine, as far as its name tells."""
     return _NETWORK.fullmatch(filesystem) is not None

@@ -187,7 +187,9 @@ class Transactor:
 
 
 def _twin(error: BaseException) -> StorageError:
-    """The same error for another submitter: one object raised in many tasks mixes their traces."""
+    """Return the same error for another submitter: one object raised in many tasks mixes their
+    traces.
+    """
     kind = type(error) if isinstance(error, StorageError) else StorageError
     return caused_by(kind(str(error)), error)
 

@@ -68,7 +68,7 @@ class ClosedLimit(NamedTuple):
 
 
 def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
-    """A set: a job that names a gate twice is still one job."""
+    """Return a set: a job that names a gate twice is still one job."""
     return {use.gate for use in uses}
 
 
@@ -118,18 +118,18 @@ class SqliteBudgets:
         return latest
 
     def _open_until(self, gate: str, breaker: Breaker) -> int | None:
-        """When a breaker that is open lets one through; None: it is not open."""
+        """Return when a breaker that is open lets one through; None: it is not open."""
         state = self._breaker(gate)
         if not state.holds(breaker) or state.open_until is None or state.open_until <= self._now:
             return None
         return to_us(state.open_until)
 
     def _is_tried(self, gate: str, breaker: Breaker) -> bool:
-        """Whether the one that a breaker lets through is running."""
+        """Return whether the one that a breaker lets through is running."""
         return self._breaker(gate).holds(breaker) and self._used(gate) > 0
 
     def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
-        """When the bucket holds ``cost``; None: it does now."""
+        """Return when the bucket holds ``cost``; None: it does now."""
         if spec.rate is None:
             return None
         verdict = self._ask(gate, spec.rate, cost)
@@ -196,8 +196,8 @@ class SqliteBudgets:
         return drains
 
     def _reckon(self) -> datetime:
-        """The instant from which a wait counts that begins now. By a clock that was set back it is
-        the last one that counted: `repair_after_clock_change` moves it with all others.
+        """Return the instant from which a wait counts that begins now. By a clock that was set back
+        it is the last one that counted: `repair_after_clock_change` moves it with all others.
         """
         if self._reckoned is None:
             last = value_of(self._connection, _CHARGED)
@@ -265,7 +265,7 @@ def _columns(state: BreakerState) -> tuple[int, int, int | None]:
 
 
 def set_back_by(connection: apsw.Connection, now: int) -> int:
-    """How far the clock was set back since something was taken, or a queue began to rest."""
+    """Return how far the clock was set back since something was taken, or a queue began to rest."""
     back = int(value_of(connection, _CHARGED) or 0) - now
     return back if back > span_us(CLOCK_SLACK) else 0
 

@@ -86,7 +86,7 @@ class LaneChanges:
         """
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
-        """The lane of a job that becomes ready at ``place``; made where there is none."""
+        """Return the lane of a job that becomes ready at ``place``; made where there is none."""
         key = lane_key(uses)
         known = self._entered.get((queue, key))
         if known is None:

@@ -74,7 +74,7 @@ class JobPageQuery(msgspec.Struct, frozen=True, kw_only=True):
         return any(name not in {"state", "queue", "task", "text"} for name in self.words)
 
     def path(self) -> str:
-        """The first page of these jobs, in their usual order."""
+        """Return the first page of these jobs, in their usual order."""
         return "/jobs" + (f"?{urlencode(self.words, errors='replace')}" if self.words else "")
 
 

@@ -101,8 +101,8 @@ def shorten(text: str, size: int | None = None) -> ShortenedText:
 
 
 def log_runs(chunks: Sequence[LogChunk]) -> list[LogRun]:
-    """The lines of each claim, the newest claim first, its last lines only where there are many.
-    Where that is too much for a page, the oldest claims are left out.
+    """Return the lines of each claim, the newest claim first, its last lines only where there are
+    many. Where that is too much for a page, the oldest claims are left out.
     """
     runs: dict[int, list[LogLineView]] = {}
     for chunk in chunks:
@@ -155,7 +155,7 @@ def _beside_note(job: JobRecord) -> str:
 
 
 async def job(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     admin, job_id = visit.admin, await resolve_job(visit)
     if visit.request.path_params["job"] != job_id:
         return visit.go(f"/jobs/{job_id}")
@@ -185,7 +185,7 @@ async def job(visit: PageRequest) -> Response:
 
 
 async def read_live_item(admin: Admin, job_id: str) -> object:
-    """The job itself, with how far it is, and how much it has logged."""
+    """Return the job itself, with how far it is, and how much it has logged."""
     try:
         found = await admin.jobs.get(job_id)
     except JobNotFound:
@@ -197,13 +197,13 @@ async def read_live_item(admin: Admin, job_id: str) -> object:
 
 
 async def arguments(visit: PageRequest) -> Response:
-    """All of them, as a file; without secrets, as everywhere."""
+    """Return all arguments as a file; without secrets, as everywhere."""
     found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.payload, f"windlass-{found.id}-arguments.json")
 
 
 async def result(visit: PageRequest) -> Response:
-    """The whole result, as a file; ``null`` where there is none."""
+    """Return the whole result, as a file; ``null`` where there is none."""
     found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.result or b"null", f"windlass-{found.id}-result.json")
 
@@ -221,7 +221,7 @@ def _fault(found: JobRecord) -> LastError | None:
 
 
 def _trace_id(trace: str | None) -> str | None:
-    """The id that tracing tools search by, out of what W3C calls traceparent."""
+    """Return the id that tracing tools search by, out of what W3C calls traceparent."""
     found = _TRACE.search(trace or "")
     return found[1] if found else shown_trace(trace)
 
@@ -247,7 +247,7 @@ def _states(children: Sequence[JobRecord]) -> Mapping[str, Count]:
 
 
 async def _children(admin: Admin, parent: JobId) -> Mapping[str, Count]:
-    """The same of more than are shown. Counting reads them: each state has its time."""
+    """Return the same of more than are shown. Counting reads them: each state has its time."""
     counts = {
         state.value: await admin.jobs.count(
             JobFilter(parent=parent, states=[state]), within=_COUNTED_WITHIN

@@ -51,7 +51,7 @@ def upcoming_runs_of(rule: Rule, slots: Sequence[datetime]) -> list[UpcomingRun]
 
 
 async def schedule(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     name = visit.needed("schedule")
     now = await visit.admin.storage.now()
     report = await _found(visit.admin, name)

@@ -60,7 +60,7 @@ async def _saying(storage: Storage, *words: str) -> list[JobId]:
 
 
 def _hiding(*, tags: tuple[str, ...] = (), **asked: Any) -> NewJob:
-    """A job with a secret argument, as its tag says."""
+    """Return a job with a secret argument, as its tag says."""
     payload = b'{"card":"needle-77","note":"gift"}'
     return a_job(payload=payload, tags=("secret:card", *tags), **asked)
 

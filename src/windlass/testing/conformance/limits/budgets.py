@@ -48,7 +48,7 @@ async def define(storage: Storage, rate: Rate, name: str = "api", most: int | No
 
 
 async def full_at(storage: Storage, name: str = "api", key: str = "") -> datetime | None:
-    """When a bucket is full again, as it is shown; None: it is full."""
+    """Return when a bucket is full again, as it is shown; None: it is full."""
     shown = [state for state in await storage.limits.states(name) if state.key == key]
     until = shown[0].spent_until if shown else None
     return until if until is not None and until > await storage.now() else None

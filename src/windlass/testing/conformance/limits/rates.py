@@ -42,7 +42,7 @@ async def define(storage: Storage, n: float, per: timedelta, burst: int = 1) -> 
 
 
 def busiest(starts: list[datetime], per: timedelta) -> int:
-    """The most starts in any half-open window: the fullest one begins at a start."""
+    """Return the most starts in any half-open window: the fullest one begins at a start."""
     return max(sum(first <= start < first + per for start in starts) for first in starts)
 
 
