@@ -166,7 +166,9 @@ def schedule_state_of(found: ScheduleView | UnreadableSchedule) -> ScheduleWord:
 
 
 def _ahead(found: ScheduleView) -> list[datetime]:
-    """Also from a slot that is overdue: those behind it follow it, not the present."""
+    """Return the next slots, also from one that is overdue: later slots follow it, not
+    the present.
+    """
     next_at = found.row.next_at
     if next_at is None or found.state.plan.follows:
         return [] if next_at is None else [next_at]

@@ -76,7 +76,9 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
 
 
 def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
-    """With limits whose keys name what only the finished job has, such as an inherited tenant."""
+    """Return the job with limits whose keys name values that only the finished job has, such as an
+    inherited tenant.
+    """
     ask, secrets = call.options, call.task.codec.secrets
     hidden = [
         name

@@ -58,7 +58,7 @@ class Backlog:
             wait([reading], _PATIENCE)
 
     async def looked_at(self) -> None:
-        """The same on an event loop."""
+        """Read the same on an event loop."""
         reading = self._refresh()
         if reading is not None:
             with suppress(TimeoutError):

@@ -101,8 +101,8 @@ class Tracing:
         return _Traced(self, inner)
 
     def stamp(self, news: Sequence[NewJob]) -> list[NewJob]:
-        """Jobs that go into a transaction of the user's, with their trace. The span is of their
-        making: how the transaction ends is not known here.
+        """Return jobs for a transaction of the user's, with their trace. The span ends before the
+        transaction: its end is not known here.
         """
         with self.sending(news, "create") as (_, stamped):
             return stamped
@@ -111,7 +111,7 @@ class Tracing:
     def sending(
         self, news: Sequence[NewJob], operation: Literal["send", "create"] = "send"
     ) -> Iterator[tuple[Span, list[NewJob]]]:
-        """A span around the storing of ``news``, which carry it."""
+        """Open a span around the storing of ``news``, which carry it."""
         tasks, queues = {new.task for new in news}, {new.queue for new in news}
         attributes: dict[str, str | int] = {
             "messaging.system": "windlass",
@@ -269,7 +269,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _blame(span: Span, error: BaseException) -> None:
-    """The kind of an error alone: its text is with the job, where it is looked after."""
+    """Set the kind of an error alone: its text is with the job, where it is redacted."""
     kind = error_type(error)
     span.set_attribute("error.type", kind)
     span.add_event("exception", {"exception.type": kind})

@@ -98,7 +98,7 @@ def decoded(row: ScheduleRow) -> ScheduleView | UnreadableSchedule:
 
 
 def encoded(state: ScheduleState) -> bytes:
-    """As it is stored."""
+    """Return the stored form."""
     return msgspec.json.encode(state)
 
 

@@ -207,7 +207,7 @@ class PageRequest:
         return self.dashboard.templates.respond(template, self, code=code, **context)
 
     def json(self, value: Any, *, code: int = 200) -> Response:
-        """For machines and charts."""
+        """Return JSON for machines and charts."""
         body = msgspec.json.encode(value)
         return Response(body, status_code=code, media_type=JSONResponse.media_type)
 

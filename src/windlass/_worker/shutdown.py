@@ -183,7 +183,9 @@ class Shutdown:
         return False
 
     async def _leave_at_once(self) -> bool:
-        """The worker's own task was cancelled: no time to drain, but what it held is given back."""
+        """Release all claims at once: the worker's own task was cancelled, so there is no time to
+        drain.
+        """
         self._engine.runner.blame_exits()
         self._engine.runner.stop_all(StopCause.INTERRUPT)
         try:

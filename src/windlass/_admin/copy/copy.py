@@ -273,7 +273,9 @@ class _Copy:
 
 
 async def _events_of(storage: Storage) -> AsyncIterator[Sequence[EventRecord]]:
-    """In pages by time. Those of one instant must fit on a page, so a page grows until they do."""
+    """Yield events in pages by time. Those of one instant must fit on a page, so a page grows until
+    they do.
+    """
     since, until = _LONG_AGO, await storage.now() + timedelta(days=1)
     size = _BITE
     while page := await storage.journal.events(since, until, limit=size):

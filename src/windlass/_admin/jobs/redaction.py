@@ -71,7 +71,7 @@ class KeyMasks:
         return mask_digests(text, await self.secret()) if has_digest(text) else text
 
     async def jobs(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
-        """Jobs with their keys and limits as they are shown."""
+        """Return jobs with their keys and limits as they are shown."""
         if not any(has_digest(text) for job in jobs for text in _keys_of(job)):
             return list(jobs)
         secret = await self.secret()

@@ -142,7 +142,7 @@ async def _pick_up(bench: BenchApp, starts: asyncio.Queue[float]) -> float:
 
 @asynccontextmanager
 async def _elsewhere(url: str, on_pick_up: Callable[[float], None]) -> AsyncIterator[None]:
-    """A worker in another process, as long as the block lasts."""
+    """Run a worker in another process, as long as the block lasts."""
     # By the environment: a URL may hold a password, and command lines are seen by everybody.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "windlass._cli.bench.worker"),

@@ -133,8 +133,8 @@ class DashboardServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's own, without raising the signal again when all is done: the storage is
-        closed after this, in order.
+        """Capture signals as uvicorn does, without raising the signal again at the end: the storage
+        is closed after this, in order.
         """
         before = {
             number: signal.signal(number, self.handle_exit)

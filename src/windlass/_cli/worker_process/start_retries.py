@@ -44,7 +44,7 @@ class StartRetries:
         """Whether the limit was reached."""
 
     def begin(self) -> None:
-        """The first try begins."""
+        """Mark the start of the first try."""
         self._since = monotonic()
 
     async def bear(self, error: StorageError) -> None:
@@ -66,7 +66,7 @@ class StartRetries:
         await asyncio.sleep(pause)
 
     def rewarded(self) -> None:
-        """The worker has started."""
+        """Mark that the worker has started."""
         if self._waits:
             waited = timedelta(seconds=monotonic() - self._since)
             log.warning("the storage is available after %s", brief(waited))

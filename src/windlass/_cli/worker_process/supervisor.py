@@ -61,7 +61,7 @@ class Supervisor:
     """One thread, one loop: signals, deaths, reports, starts."""
 
     def __init__(self, plan: WorkerOptions, processes: int, terminal: Terminal) -> None:
-        """Nothing is started before `run`."""
+        """Make it; no child is started before `run`."""
         self._plan = plan
         self._terminal = terminal
         self._children = [SupervisedChild(number) for number in range(1, processes + 1)]

@@ -66,7 +66,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         self.store_patience()
 
     def arguments(self) -> list[str]:
-        """These options as the command line of one child."""
+        """Return these options as the command line of one child."""
         written = ["worker", self.target, "--log-level", self.log_level]
         written += ["--log-format", self.log_format]
         for flag, values in (

@@ -236,7 +236,7 @@ def first_slot(plan: Schedule, now: datetime) -> datetime | None:
 
 
 def _within(plan: Schedule, slot: datetime | None) -> datetime | None:
-    """None for a slot after the end."""
+    """Return a slot; None after the end."""
     return None if slot is None or (plan.ends is not None and slot >= plan.ends) else slot
 
 
@@ -275,7 +275,7 @@ def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> DueFirings:
 
 
 def _most_recent(plan: Schedule) -> int:
-    """As many slots as can lie within what counts as not missed, within reason."""
+    """Return how many slots can lie within the time that counts as not missed, within reason."""
     if isinstance(plan.rule, Every):
         return min(MISSED_AFTER // plan.rule.period + 1, _MOST)
     return int(MISSED_AFTER.total_seconds()) + 1

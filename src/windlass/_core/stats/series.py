@@ -32,7 +32,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, histogram: Histogram) -> Latency | None:
-        """None: nothing happened."""
+        """Return the latency; None: nothing happened."""
         p50 = percentile(histogram, 0.5)
         p95, p99 = percentile(histogram, 0.95), percentile(histogram, 0.99)
         if p50 is None or p95 is None or p99 is None:

@@ -49,8 +49,8 @@ def check_function(function: object) -> None:
 
 
 def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A ``functools.partial`` as a function with the name, the module and the annotations of the
-    one it calls, and the parameters that it leaves open; anything else as it is.
+    """Return a ``functools.partial`` as a function with the name, the module and the annotations of
+    the one it calls, and the parameters that it leaves open; anything else as it is.
     """
     if not isinstance(function, functools.partial):
         return function

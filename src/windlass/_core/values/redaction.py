@@ -288,7 +288,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _ways(values: Iterable[str]) -> Iterator[str]:
-    """Each of them as it is, and as Python, JSON and URLs write it."""
+    """Yield each of them as it is, and as Python, JSON and URLs write it."""
     for value in values:
         yield value
         yield repr(value)[1:-1]

@@ -96,8 +96,8 @@ class PostgresSchedules:
         return [_ANSWER.decode(answer) for answer in rows[0][0]]
 
     async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
-        """One has to wait too long, for that key most likely: it must not stop the others, nor hide
-        what became of them. It is to be decided anew, like one that is stale.
+        """Write each schedule alone: one that waits too long, most likely for that key, must not
+        stop the others or hide their results. It is decided anew, like a stale one.
         """
         answers: list[ScheduleAnswer] = []
         stopped: list[StoreBusy] = []

@@ -68,7 +68,7 @@ class RedisSchedules:
         return await self._named([name for name in names if name > after.encode()][:limit])
 
     async def _named(self, names: Sequence[bytes]) -> Sequence[ScheduleRow]:
-        """Several at a time: a row may be large."""
+        """Read several rows at a time: a row may be large."""
         found: list[ScheduleRow] = []
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]

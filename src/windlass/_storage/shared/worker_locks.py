@@ -181,7 +181,9 @@ class WorkerLocks:
             lock.release()
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        """Only of this boot, by the very file it held: all three must match our own view."""
+        """Return whether a worker of this boot is dead, by the very file it held: all three must
+        match our own view.
+        """
         known = self.boot != "unknown" and worker.boot_id == self.boot and worker.lock_inode
         if self._directory is None or not known:
             return False

@@ -140,7 +140,7 @@ def _event(row: Row) -> EventRecord:
 
 
 def forget_journal(connection: apsw.Connection, seqs: Sequence[int]) -> None:
-    """These jobs are deleted."""
+    """Delete the log lines and events of these jobs."""
     logs, events = first(connection, _ANY) or (0, 0)
     if logs:
         connection.execute(_DELETE_LOGS, (seqs_text(seqs),))

@@ -148,7 +148,7 @@ async def run_job_now(visit: PageRequest, _: Nothing) -> JobBody:
 
 
 async def delete_job(visit: PageRequest, _: Nothing) -> DeleteTold:
-    """With all that is stored of it."""
+    """Delete a job with all that is stored of it."""
     return DeleteTold(await visit.orders.jobs.delete(await resolve_job(visit)))
 
 

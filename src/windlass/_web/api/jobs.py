@@ -38,7 +38,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
-    """By any filter, in an order."""
+    """List jobs by any filter, in an order."""
     page = await find_page(visit.admin, filter_of(asked), asked.size)
     now = await visit.admin.storage.now()
     jobs = fit_answer(job_line(job, now) for job in page)

@@ -69,7 +69,7 @@ def document() -> Mapping[str, Any]:
 
 
 def _schemas() -> tuple[Sequence[tuple[Any, Any]], dict[str, Any]]:
-    """For each endpoint what is asked and told, and every type they speak of."""
+    """Return the schemas of each endpoint's request and answer, and every type they refer to."""
     types = [kind for endpoint in ENDPOINTS for kind in (endpoint.asked, endpoint.told)]
     found, components = msgspec.json.schema_components((*types, Problem), ref_template=_REFERENCE)
     pairs = [_spelled(pair) for pair in zip(found[0:-1:2], found[1:-1:2], strict=True)]

@@ -119,7 +119,7 @@ async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
 
 
 async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It takes nothing new."""
+    """Let a worker claim no new jobs."""
     await visit.orders.workers.quiet(asked.worker)
     return await _worker(visit, asked.worker)
 
@@ -131,7 +131,7 @@ async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
 
 
 async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It leaves in order."""
+    """Stop a worker gracefully."""
     await visit.orders.workers.stop(asked.worker)
     return await _worker(visit, asked.worker)
 
@@ -154,13 +154,13 @@ async def set_limit(visit: PageRequest, asked: LimitChange) -> LimitSpec:
 
 
 async def fill_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if nothing had started yet."""
+    """Fill a limit, as if nothing had started yet."""
     await visit.orders.limits.reset(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
 async def drain_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if all of it were spent."""
+    """Drain a limit, as if all of it were spent."""
     await visit.orders.limits.drain(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 

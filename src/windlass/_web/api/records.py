@@ -172,7 +172,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_body(job: JobRecord, now: datetime) -> JobBody:
-    """For one job that the admin has told."""
+    """Return the body of one job of the admin."""
     arguments, fits = as_json(job.payload)
     result, result_fits = as_json(job.result)
     failed_before = job.attempt > job.max_attempts - job.budget

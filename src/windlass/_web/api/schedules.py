@@ -75,7 +75,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
-    """By name."""
+    """List schedules by name."""
     found, after = await visit.admin.schedules.page(
         after=asked.after or "", limit=asked.size, removed=asked.removed
     )
@@ -100,7 +100,7 @@ async def run_schedule(visit: PageRequest, asked: ScheduleName) -> Triggered:
 
 
 async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """Until it is resumed."""
+    """Pause a schedule until it is resumed."""
     return schedule_body(await visit.orders.schedules.pause(asked.schedule))
 
 
@@ -125,7 +125,7 @@ async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBod
 
 
 async def remove_schedule(visit: PageRequest, asked: Removal) -> Forgotten:
-    """It fires no more."""
+    """Remove a schedule: it fires no more."""
     await visit.orders.schedules.remove(asked.schedule, cancel_runs=asked.cancel_runs)
     return Forgotten(asked.schedule)
 

@@ -160,7 +160,7 @@ def _brief(jobs: JobList) -> JobList:
 
 
 async def counts(visit: PageRequest, asked: Names) -> Part:
-    """By queue."""
+    """Count jobs by queue."""
     return page_by_name(await visit.admin.queues.counts(), asked, name=lambda one: one.queue)
 
 

@@ -152,7 +152,7 @@ def _is_long(error: AttemptError) -> bool:
 
 
 def _shortened(error: AttemptError, most: int) -> AttemptError:
-    """Of a traceback the end, which says where it was raised."""
+    """Shorten an error; of a traceback keep the end, which says where it was raised."""
     told = error.traceback
     told = told if len(told) <= most else f"…{told[-most:]}"
     return AttemptError(error.kind, brief_text(error.message, min(most, PREVIEW)), told)

@@ -61,7 +61,7 @@ def _too_many(visit: PageRequest, wait: float, *, name: str = "", wanted: str = 
 
 
 async def login_by_link(visit: PageRequest) -> Response:
-    """By the link that was printed. It works once, and does not stay in the address."""
+    """Log in by the link that was printed. It works once, and does not stay in the address."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
@@ -86,7 +86,7 @@ async def login_by_link(visit: PageRequest) -> Response:
 
 
 async def logout(visit: PageRequest) -> Response:
-    """Nothing opens with the old cookie afterwards."""
+    """Log out. Nothing opens with the old cookie afterwards."""
     door = _own_door(visit)
     if door is None:
         message = "the application that serves this dashboard logged you in; log out there"

@@ -74,7 +74,7 @@ async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Respon
 
 
 def _facts(facts: Mapping[str, float | str]) -> list[tuple[str, str]]:
-    """In units that people read."""
+    """Return the facts in readable units."""
     return [(name.replace("_", " "), _fact(name, value)) for name, value in facts.items()]
 
 

@@ -93,7 +93,7 @@ def parse_instant(text: str, what: str) -> datetime | None:
 
 
 def format_instant(at: datetime | None) -> str:
-    """As `parse_instant` takes it."""
+    """Return an instant as `parse_instant` takes it."""
     if at is None:
         return ""
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="auto")

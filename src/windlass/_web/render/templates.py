@@ -71,7 +71,7 @@ def escape_controls(value: object) -> object:
 
 
 def compact_number(number: float) -> str:
-    """1,234 as it is; 12.3k, 4.56M from where the last digits only flicker."""
+    """Return 1,234 as it is; 12.3k, 4.56M from where the last digits only flicker."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             scaled = number / (1e3 if unit == "k" else size)
@@ -80,7 +80,7 @@ def compact_number(number: float) -> str:
 
 
 def duration_text(span: timedelta) -> str:
-    """As everywhere; what took some time never took none."""
+    """Return a duration as everywhere; a short one is never shown as none."""
     return "< 1 ms" if timedelta(0) < span < _SHORTEST else brief(span)
 
 

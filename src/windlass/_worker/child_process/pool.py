@@ -42,7 +42,9 @@ class ChildPool:
         tasks: TaskRegistry,
         lines: LogCollector,
     ) -> None:
-        """No child runs before the first job, or `warm`. ``lines`` stores what its runs log."""
+        """Make a pool; no child runs before the first job, or `warm`. ``lines`` stores the log
+        lines of its runs.
+        """
         self._lines = lines
         self._locate = locate
         self._settings = settings

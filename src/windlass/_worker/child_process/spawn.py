@@ -50,7 +50,7 @@ def _left_to_the_worker(_number: int, _frame: object) -> None:
 
 
 def refuse_in_child() -> None:
-    """A worker in a child would start children, and so on."""
+    """Refuse a worker in a child: it would start children, and so on."""
     begun_as = getattr(sys.modules.get("__main__"), "__spec__", None)
     if begun_as is not None and begun_as.name == _MAIN:
         message = (

@@ -94,7 +94,7 @@ class Claimer:
     # --- what wakes it ---
 
     def hint(self) -> None:
-        """Something changed in the store."""
+        """Check the store again now. Called after any change that may have made work ready."""
         self._hint = True
         self._wake.set()
 

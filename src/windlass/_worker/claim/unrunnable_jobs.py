@@ -43,7 +43,7 @@ class UnrunnableJobs:
     """The jobs that this worker could not run."""
 
     def __init__(self, storage: Storage, tasks: TaskRegistry, identity: Registration) -> None:
-        """Nothing was missed yet."""
+        """Start without missed jobs."""
         self._storage = storage
         self._tasks = tasks
         self._identity = identity

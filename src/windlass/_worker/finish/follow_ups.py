@@ -38,7 +38,7 @@ class FailureJobs:
         self._tasks = tasks
 
     def __call__(self, job: ClaimedJob, transition: Transition) -> Transition:
-        """With the job that follows, if there is one and this is the end."""
+        """Return the transition with the follow-up job, if there is one and this is the end."""
         wanted = job.on_failure
         if wanted is None or transition.verb is not Verb.FAIL:
             return transition

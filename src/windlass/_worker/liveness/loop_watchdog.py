@@ -50,7 +50,7 @@ class LoopWatchdog:
         await run_every(_LOOK, self.step, stop=stop, what="the loop watchdog")
 
     async def step(self) -> None:
-        """One look; a blockage is reported once."""
+        """Check once; a blockage is reported once."""
         if self._sent is None:
             self._told = False
             self._sent = self._clock()

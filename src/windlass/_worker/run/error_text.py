@@ -44,7 +44,9 @@ def unknown_task_error(job: ClaimedJob, known: Collection[str]) -> AttemptError:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """At most ``limit`` bytes of UTF-8, head and tail kept: both ends of a traceback matter."""
+    """Return at most ``limit`` bytes of UTF-8, head and tail kept: both ends of a
+    traceback matter.
+    """
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return raw.decode("utf-8")

@@ -180,6 +180,8 @@ def skip_slots(state: ScheduleState, slots: Sequence[datetime], why: str) -> Sch
 
 
 def hold_schedule(known: ScheduleView, problem: str) -> FireDecision:
-    """It fires nothing until a process that declares it says so again, or a person does."""
+    """Hold a schedule: it fires nothing until a process declares it again, or an operator resumes
+    it.
+    """
     state = msgspec.structs.replace(known.state, problem=problem, held=known.row.next_at)
     return FireDecision(known, write_of(known, state, None))

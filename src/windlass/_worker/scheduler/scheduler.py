@@ -347,7 +347,9 @@ def _is_cancelled() -> bool:
 
 
 def _in_chunks(moves: Sequence[FireDecision]) -> Iterator[list[FireDecision]]:
-    """In order, with a bounded number of jobs in each; one schedule stays whole."""
+    """Yield decisions in order, with a bounded number of jobs in each chunk; one schedule stays
+    whole.
+    """
     bite: list[FireDecision] = []
     jobs = 0
     for one in moves:

@@ -45,7 +45,7 @@ def retakes_key(row: JobRow) -> bool:
 
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
-    """The job waits again, ready now, with a fresh budget. Its key is free, or its own."""
+    """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own."""
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)

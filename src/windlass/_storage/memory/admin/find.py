@@ -40,7 +40,7 @@ def sort_time_of_row(row: JobRow, order: ListOrder) -> datetime:
 
 
 def sort_rows(rows: Iterable[JobRow], order: ListOrder) -> Iterable[JobRow]:
-    """Rows that come by number, as the list has them."""
+    """Return rows that come by number in the order of the list."""
     if sort_field_of(order) == "enqueued":
         return rows
     return sorted(

@@ -64,11 +64,11 @@ class JournalRows:
         return any(event == kept for _, _, kept in self._events.get(seq, ()))
 
     def events(self) -> list[EventRecord]:
-        """By instant, then as they were kept."""
+        """Return events by instant, then as they were stored."""
         return [event for _, _, event in sorted(e for kept in self._events.values() for e in kept)]
 
     def forget(self, seq: int) -> None:
-        """The job is deleted."""
+        """Delete the job."""
         self._chunks.pop(seq, None)
         self._events.pop(seq, None)
 
@@ -168,7 +168,7 @@ class MemoryDatabase:
         return row
 
     def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        """The job ends here, and so does the hold on its key, unless that lasts for a time."""
+        """End the job, and the hold on its key, unless that lasts for a time."""
         row.finish(state, now)
         if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
             self.free_key(row)
@@ -180,7 +180,7 @@ class MemoryDatabase:
     # --- order --------------------------------------------------------------------------------
 
     def stand(self, row: JobRow, due: datetime, now: datetime) -> None:
-        """The job waits: among the ready ones when it is due, else among the later ones."""
+        """Put the job among the ready ones when it is due, else among the later ones."""
         row.wait(due)
         if due <= now:
             self.stand_ready(row)
@@ -208,7 +208,7 @@ class MemoryDatabase:
         return None
 
     def replace(self, row: JobRow, new: NewJob, what: OnConflict, now: datetime) -> None:
-        """A waiting job takes over what was asked for in its stead."""
+        """Let a waiting job take over the values of the new one."""
         if what is not OnConflict.REPLACE_DUE:
             row.ask(
                 msgspec.structs.replace(
@@ -286,5 +286,5 @@ class MemoryDatabase:
     # --- wake-ups -----------------------------------------------------------------------------
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something changed that others may wait for. Called after the change."""
+        """Wake subscribers. Called after the change."""
         self.subscribers.wake(queues)

@@ -172,7 +172,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.attempt = max(0, self.attempt - 1)
 
     def note_started(self) -> None:
-        """A job that was started once does not expire, and gave its key up for good."""
+        """Mark the job as started: it does not expire any more, and gave its key up for good."""
         self.expires_at, self.key_spent = None, True
 
     def count_throttle(self) -> None:

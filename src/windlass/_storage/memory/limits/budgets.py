@@ -47,7 +47,7 @@ class MemoryBudgets:
         """When something was taken last, a gate was shut, or a queue began to rest."""
 
     def define(self, spec: LimitSpec, now: datetime) -> None:
-        """A new limit, or new numbers for an old one."""
+        """Store a new limit, or new numbers for an old one."""
         old = self.specs.get(spec.name)
         self.specs[spec.name] = spec
         if old is None or old.rate is None or spec.rate is None or spec.rate == old.rate:
@@ -76,7 +76,7 @@ class MemoryBudgets:
         return self.charged - now if self.charged and self.is_ahead(now) else timedelta(0)
 
     def mend(self, now: datetime) -> None:
-        """After the clock was set back every gate is as it was when something was taken last."""
+        """Reset every gate to the state of its last use, after the clock was set back."""
         back = self.set_back_by(now)
         if not back:
             return
@@ -135,7 +135,7 @@ class MemoryBudgets:
         return self.breakers.get(gate, record_success())
 
     def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        """A run that draws on these has failed: once, however often it names one of them."""
+        """Count a failure for these breakers: once, however often the run names one of them."""
         for gate, name in {use.gate: use.name for use in uses}.items():
             breaker = self.specs[name].breaker
             if breaker is not None:
@@ -143,19 +143,19 @@ class MemoryBudgets:
                 self.breakers[gate] = record_failure(breaker, state, self.reckon(now))
 
     def close_breakers(self, uses: Sequence[LimitUse]) -> None:
-        """A run that draws on these has succeeded."""
+        """Close the breakers of a run that succeeded."""
         for use in uses:
             self.breakers.pop(use.gate, None)
 
     def drain(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        """Nothing is left in the buckets these draw on."""
+        """Empty the buckets of these gates."""
         for use in uses:
             rate = self.specs[use.name].rate
             if rate is not None:
                 self.spent[use.gate] = drained(rate, self.spent.get(use.gate), self.reckon(now))
 
     def reset(self, gate: str) -> None:
-        """As if nothing had been taken, and nothing had failed."""
+        """Reset a budget, as if nothing had been taken and nothing had failed."""
         self.breakers.pop(gate, None)
         if gate in self.spent:
             self.spent[gate] = None

@@ -126,7 +126,7 @@ class PostgresDatabase:
         return await self.timings.measure(work, reads=False)
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something was committed that others may wait for: here at once, elsewhere by a hint."""
+        """Wake subscribers after a commit: here at once, elsewhere by a hint."""
         self.subscribers.wake(queues)
         self._notifier.wake(queues)
 

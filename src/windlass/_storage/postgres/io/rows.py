@@ -67,7 +67,7 @@ def _in_order(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list[ClaimedJob]:
-    """Rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
+    """Decode rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
     jobs: list[ClaimedJob] = []
     for row in _in_order(rows):
         seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras, _ = row

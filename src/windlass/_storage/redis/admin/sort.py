@@ -128,7 +128,9 @@ class SortedJobs:
         return [spot for spot in spots if until is None or spot[0] < to_us(until)]
 
     async def _started(self, after: ScorePosition | None, most: int) -> Sequence[ScorePosition]:
-        """No more than the slots of all workers, so they are sorted here."""
+        """Return the running jobs: no more than the slots of all workers, so they are
+        sorted here.
+        """
         packed = await self._db.run_aside(_RUNS, self._wanted.worker or "")
         spots = [(int(at), job) for job, at in _RUN.iter_unpack(packed)]
         spots.sort(reverse=self._back)

@@ -99,7 +99,7 @@ class RedisDatabase:
             pass
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something changed that others on this loop may wait for."""
+        """Wake subscribers on this loop."""
         self.subscribers.wake(queues)
 
     async def close(self) -> None:

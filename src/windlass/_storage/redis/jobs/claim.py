@@ -81,7 +81,7 @@ def _ids(joined: bytes) -> list[JobId]:
 
 
 def _read_fresh(records: Iterable[bytes], at: datetime, worker: str) -> list[ClaimedJob]:
-    """Jobs that are claimed for the first time: on the path of every job."""
+    """Decode jobs that are claimed for the first time: on the path of every job."""
     jobs: list[ClaimedJob] = []
     decode = decode_request
     for record in records:
@@ -132,7 +132,7 @@ def _read_mixed(
     worker: str,
     unread: list[UnreadableJob],
 ) -> list[ClaimedJob]:
-    """Jobs some of which were claimed before, or cannot be decoded."""
+    """Decode jobs some of which were claimed before, or cannot be decoded."""
     jobs: list[ClaimedJob] = []
     for place, record in enumerate(records):
         kept, said = before.get(place, (b"", b""))

@@ -74,16 +74,16 @@ class JobChanges:
         return True
 
     def discard(self, job: RequestRow, reason: str) -> None:
-        """A failed job is given up."""
+        """Discard a failed job."""
         self._connection.execute(_DISCARD, (job.seq, self._now, reason))
 
     def cancel(self, job: RequestRow) -> None:
-        """A waiting job ends here."""
+        """Cancel a waiting job."""
         seqs, state = [job.seq], State.CANCELLED
         end_waiting(self._connection, seqs, self._lanes, state=state, reason=None, now=self._now)
 
     def request_cancel(self, job: RequestRow) -> None:
-        """The worker of a running job is asked to end it."""
+        """Ask the worker of a running job to end it."""
         self._connection.execute(_REQUEST_CANCEL, (job.seq,))
 
     def run_now(self, job: RequestRow) -> RequestRow:
@@ -102,7 +102,7 @@ class JobChanges:
         )
 
     def delete(self, job: RequestRow) -> None:
-        """A job that does not run is forgotten."""
+        """Delete a job that does not run."""
         if job.key is not None:
             free_keys(self._connection, [(job.key, job.seq)])
         self._lanes.touch(job.lane)

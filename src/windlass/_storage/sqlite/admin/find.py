@@ -321,7 +321,7 @@ def _judged_together(
 
 
 def _taken(rows: Iterator[Row]) -> list[Row]:
-    """As many as are judged together."""
+    """Return as many rows as are judged together."""
     some: list[Row] = []
     size = 0
     for row in islice(rows, _TOGETHER):

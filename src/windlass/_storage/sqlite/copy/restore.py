@@ -155,7 +155,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
 
 
 def _history(stored: StoredJob, seq: int) -> list[Row]:
-    """Rows of ``remember`` in apply.sql."""
+    """Return the rows of ``remember`` in apply.sql."""
     rows: list[Row] = []
     for past in stored.history:
         error = past.error

@@ -101,7 +101,7 @@ def is_disk_full(path: str) -> bool:
 
 
 def _refuse_strangers_link(path: Path) -> None:
-    """In a folder others may write to, a planted link would let them choose what we write."""
+    """Refuse a link in a folder that others may write to: they could choose what we write."""
     if sys.platform == "win32" or not path.is_symlink():
         return
     if path.lstat().st_uid not in {0, os.geteuid()}:
@@ -112,8 +112,8 @@ def _refuse_strangers_link(path: Path) -> None:
 
 
 def _refuse_missing_folder(folder: Path) -> None:
-    """A folder that is not there is a misspelt path, or a volume that is not mounted: a new one
-    would hide that, and hold jobs that nothing looks for.
+    """Refuse a missing folder: it is a misspelt path, or a volume that is not mounted. A new one
+    would hide that, and hold jobs that no worker looks for.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     if missing:

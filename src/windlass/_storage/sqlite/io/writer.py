@@ -282,7 +282,7 @@ class WriteQueue:
                 future.set_exception(result.error)
 
     def _refuse(self, refusal: Callable[[], StorageError]) -> None:
-        """From now on take nothing in. The first reason stays."""
+        """Refuse further ops from now on. The first reason stays."""
         with self._lock:
             self._refusal = self._refusal or refusal
 

@@ -126,7 +126,7 @@ class ClaimOperation:
         )
 
     def _expect(self, at: int | None) -> None:
-        """Something may become claimable at this instant."""
+        """Record an instant at which a job may become claimable."""
         if at is not None and (self._next_at is None or at < self._next_at):
             self._next_at = at
 
@@ -353,7 +353,7 @@ _EXACT = 2**52
 def claimed_jobs(
     rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
 ) -> list[ClaimedJob]:
-    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
+    """Decode rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
 
     On the path of every job: a plain one does not pay for what others carry.
     """

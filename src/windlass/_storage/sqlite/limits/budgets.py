@@ -162,7 +162,7 @@ class SqliteBudgets:
     # --- what the end of a job means ----------------------------------------------------------
 
     def trip(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has failed: once, however often it names one of them."""
+        """Count a failure for these breakers: once, however often the run names one of them."""
         for gate, name in {use.gate: use.name for use in uses}.items():
             spec = self._spec(name)
             if spec is not None and spec.breaker is not None:
@@ -172,7 +172,7 @@ class SqliteBudgets:
                 self._moved.add(gate)
 
     def close(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has succeeded."""
+        """Close the breakers of a run that succeeded."""
         for use in uses:
             spec = self._spec(use.name)
             if spec is None or spec.breaker is None or self._breaker(use.gate) == _CLOSED:
@@ -182,7 +182,7 @@ class SqliteBudgets:
             self.closed.add(use.gate)
 
     def drain(self, uses: Iterable[LimitUse]) -> bool:
-        """Nothing is left in the buckets these draw on; False: they draw on none."""
+        """Empty the buckets of these gates; False: they have none."""
         drains = False
         for use in uses:
             spec = self._spec(use.name)
@@ -271,7 +271,7 @@ def set_back_by(connection: apsw.Connection, now: int) -> int:
 
 
 def mark_charged(connection: apsw.Connection, now: int) -> None:
-    """A wait begins now."""
+    """Record that a wait begins now."""
     last = int(value_of(connection, _CHARGED) or 0)
     connection.execute(_MARK_CHARGED, (max(last, now),))
 
@@ -291,7 +291,7 @@ def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
 def hold_budgets(
     connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
 ) -> None:
-    """A job that runs here from the start counts against these."""
+    """Count a job that runs here from the start against these."""
     connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
     connection.executemany(_KNOW, [(gate,) for gate in gates])
 

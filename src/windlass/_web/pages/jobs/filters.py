@@ -136,7 +136,9 @@ def _cursor(text: str) -> Cursor | None:
 
 
 def _instant(name: str, text: str, now: datetime) -> datetime:
-    """``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long ago: ``2h``."""
+    """Parse ``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long
+    ago: ``2h``.
+    """
     number, unit = text[:-1], text[-1:]
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) <= 6:
         try:

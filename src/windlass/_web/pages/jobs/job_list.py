@@ -155,7 +155,7 @@ async def _meant(admin: Admin, asked: JobPageQuery) -> JobId | None:
 
 
 def job_rows(jobs: Sequence[JobRecord], now: datetime) -> list[JobListRow]:
-    """For any list of jobs."""
+    """Return the rows of any list of jobs."""
     return [JobListRow(job, now) for job in jobs]
 
 

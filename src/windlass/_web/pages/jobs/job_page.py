@@ -94,7 +94,9 @@ def format_json(stored: bytes) -> ShortenedText:
 
 
 def shorten(text: str, size: int | None = None) -> ShortenedText:
-    """No more of a text than fits on a page. ``size``: of the whole, if this is a part of it."""
+    """Return no more of a text than fits on a page. ``size``: of the whole, if this is a part of
+    it.
+    """
     whole = len(text.encode(errors="replace")) if size is None else size
     cut = len(text) > _MOST or whole > 4 * _MOST
     return ShortenedText(f"{text[:_MOST]}…" if cut else text, whole, cut)

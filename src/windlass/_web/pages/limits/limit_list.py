@@ -116,7 +116,7 @@ async def read_live_state(admin: Admin) -> object:
 
 
 def rate_in_words(rate: Rate) -> str:
-    """``10 per 1 s, bursts of 5``."""
+    """Describe a rate: ``10 per 1 s, bursts of 5``."""
     per = brief(rate.per)
     burst = f", bursts of {rate.burst:,}" if rate.burst > 1 else ""
     return f"{rate.n:,g} per {per}{burst}"

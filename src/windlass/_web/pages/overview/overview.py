@@ -206,7 +206,7 @@ async def read_live_jobs(admin: Admin) -> object:
 
 
 async def read_live_minutes(admin: Admin) -> object:
-    """For charts of hours and days."""
+    """Read the values for charts of hours and days."""
     return minute_of(await admin.storage.now())
 
 

@@ -171,7 +171,7 @@ def _pace(rollups: Sequence[Rollup], now: datetime) -> float:
 
 
 def format_per_minute(rate: float) -> float:
-    """In digits that do not flicker: tenths only below ten."""
+    """Return a rate in digits that do not flicker: tenths only below ten."""
     return round(rate, 1) if rate < 10 else float(round(rate))
 
 

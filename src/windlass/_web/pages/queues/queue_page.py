@@ -74,7 +74,9 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
 
 async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> QueueLimits:
-    """As far as the tasks that this process knows and the latest jobs of the queue say."""
+    """Return the limits of a queue, as far as this process's tasks and the latest jobs of the queue
+    say.
+    """
     admin, app = visit.admin, visit.dashboard.app
     usual = app.settings.default_queue
     tasks = [task for task in app.tasks if (task.settings.queue or usual) == queue]

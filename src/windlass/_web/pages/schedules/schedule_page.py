@@ -45,7 +45,7 @@ class UpcomingRun(msgspec.Struct, frozen=True):
 
 
 def upcoming_runs_of(rule: Rule, slots: Sequence[datetime]) -> list[UpcomingRun]:
-    """As the clock on the wall shows them."""
+    """Return the next runs as the clock on the wall shows them."""
     zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
     return [UpcomingRun(slot, f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for slot in slots]
 
@@ -76,7 +76,7 @@ async def schedule(visit: PageRequest) -> Response:
 
 
 async def _found(admin: Admin, name: str) -> ScheduleReport:
-    """Also one that was removed: it may be brought back here."""
+    """Find a schedule, also one that was removed: it may be brought back here."""
     try:
         return await admin.schedules.get(name)
     except ScheduleUnknown:

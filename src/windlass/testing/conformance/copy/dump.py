@@ -72,7 +72,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 async def furnished(storage: Storage, clock: VirtualClock) -> list[JobId]:
-    """Jobs of every kind, in the order they were made."""
+    """Return jobs of every kind, in the order they were made."""
     await storage.limits.define(SPECS)
     jobs = [await failed(storage, max_attempts=3), await failed(storage)]
     await obeyed(storage, Discard("no use"), jobs[1])

@@ -42,7 +42,7 @@ __all__ = ["ChangedRateConformance", "DrainConformance"]
 
 
 async def define(storage: Storage, rate: Rate, name: str = "api", most: int | None = None) -> None:
-    """A rate, and a worker to claim with."""
+    """Define a rate, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name=name, rate=rate, concurrency=most)])
 

@@ -36,7 +36,7 @@ SECOND = timedelta(seconds=1)
 
 
 async def define(storage: Storage, n: float, per: timedelta, burst: int = 1) -> None:
-    """A limit named ``api``, and a worker to claim with."""
+    """Define a limit named ``api``, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name="api", rate=Rate(n, per, burst))])
 

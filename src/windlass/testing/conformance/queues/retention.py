@@ -30,7 +30,7 @@ __all__ = ["RetentionConformance"]
 
 
 async def done(storage: Storage, *queues: str, state: State = State.SUCCEEDED) -> None:
-    """One ended job in each of these queues."""
+    """Store one ended job in each of these queues."""
     await enlist(storage)
     for queue in queues:
         await add(storage, a_job(queue=queue))
@@ -151,7 +151,7 @@ class RetentionConformance:
         assert counts == [3, 3, 1, 0]
         assert await total(storage) == 0
 
-    async def test_kept_jobs_do_not_stop_the_deletion_of_later_ones(
+    async def test_kept_jobs_never_stop_the_deletion_of_later_ones(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await done(storage, *"aaaaa")
