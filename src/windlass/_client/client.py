@@ -248,7 +248,7 @@ class Client:
             self._untold.update(ids)
 
     def _new(self, call: Call[Any], job_id: JobId | None) -> NewJob:
-        """Calls in a row differ mostly in their arguments alone."""
+        """Make new jobs. Calls in a row differ mostly in their arguments alone."""
         if job_id is None:
             (job_id,) = self._new_ids(1)
         last, model = self._last

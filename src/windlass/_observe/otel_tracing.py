@@ -78,8 +78,8 @@ class Tracing:
         running: Callable[[], ClaimedJob | None],
         url: str,
     ) -> None:
-        """``provider``: None is the one that is set globally. ``running``: the job that the
-        calling code is part of. ``url``: of the storage.
+        """Make it. ``provider``: None is the one that is set globally. ``running``: the job that
+        the calling code is part of. ``url``: of the storage.
         """
         self._server = server_of(url)
         self._tracer = trace.get_tracer("windlass", __version__, provider)

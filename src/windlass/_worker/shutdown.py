@@ -52,7 +52,7 @@ class Shutdown:
     """The steps after the claimer has gone quiet."""
 
     def __init__(self, engine: Engine, around: WorkerDependencies) -> None:
-        """Does nothing until asked."""
+        """Make it; it does nothing until asked."""
         self._engine = engine
         self._around = around
         self._own = engine.own

@@ -195,7 +195,7 @@ async def _loads(storage: Storage, crew: QueueWorkers) -> dict[str, int]:
 
 
 async def _queue_running(storage: Storage, queue: QueueRecord) -> int:
-    """Counted only where it matters, and by looking at the jobs unless they are too many."""
+    """Count only where it matters, and by reading the jobs unless they are too many."""
     most = queue.settings.max_running
     if most is None:
         return 0

@@ -208,7 +208,7 @@ async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
 
 
 async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """Customers: few in the morning, most in the afternoon."""
+    """Enqueue the jobs of customers: few in the morning, most in the afternoon."""
     number = 0
     while True:
         number += 1

@@ -46,7 +46,7 @@ _CLEAR = "\r\x1b[2K"
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ends quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
+    """End quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
     try:
         yield
     except BrokenPipeError:

@@ -121,7 +121,9 @@ class LiveChanges:
         *,
         every: float = POLL_SECONDS,
     ) -> None:
-        """``looks``: a part's name and what to compare; ``looks_at``: the name before the dash."""
+        """Make it. ``looks``: a part's name and what to compare; ``looks_at``: the name before the
+        dash.
+        """
         self._admin = admin
         self._looks = looks
         self._looks_at = looks_at

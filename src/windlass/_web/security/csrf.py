@@ -53,5 +53,5 @@ def is_user_action(request: Request, *, page: bool) -> bool:
 
 
 def is_token_valid(given: str, expected: str) -> bool:
-    """Compared in constant time."""
+    """Compare tokens in constant time."""
     return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())

@@ -34,7 +34,7 @@ def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def prepare_child() -> None:
-    """Called first thing in a child: die with the worker, and leave signals to it."""
+    """Make a child die with the worker, and leave signals to it. Called first."""
     if sys.platform == "linux":
         # The line's end says the same, but not to code that never lets go of the interpreter.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

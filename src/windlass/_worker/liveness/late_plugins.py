@@ -20,7 +20,7 @@ class LatePluginWatcher:
     """Rings when there are some, and warns of queues that this worker does not serve."""
 
     def __init__(self, around: WorkerDependencies, served: Sequence[str]) -> None:
-        """``served``: the worker's queues, which stay what they are as long as it runs."""
+        """Make it. ``served``: the worker's queues, which stay the same as long as it runs."""
         self._around = around
         self._served = served
         self._known: set[str] = set()

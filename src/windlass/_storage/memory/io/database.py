@@ -95,7 +95,7 @@ class MemoryDatabase:
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, timings: Timings | None = None) -> None:
-        """``timings`` counts how long operations take."""
+        """Make an empty database. ``timings`` counts how long operations take."""
         self.clock = clock
         self.version = VERSION
         self.rows: dict[int, JobRow] = {}

@@ -80,7 +80,7 @@ class UserTransactions:
     """The calls on the user's connection: `TransactionStore` without `ended` and `wake`."""
 
     def __init__(self, schema: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``schema`` as it is set, without quotes."""
+        """Make it. ``schema`` as it is set, without quotes."""
         self._schema, self._clock = schema, clock
         self._channel = channel_of(schema)
         place = f"{quoted_schema(schema)}."

@@ -129,9 +129,9 @@ class RedisFinder:
         return await _paged(bites, wanted, limit, budget, far)
 
     async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
-        """Number and id of all jobs in the wanted states, where they are few; else None.
+        """Return number and id of all jobs in the wanted states, where they are few; else None.
 
-        A handful of failed jobs among a million others is then found without looking at those.
+        A handful of failed jobs among a million others is then found without reading those.
         """
         if len(states) == len(State):
             return None

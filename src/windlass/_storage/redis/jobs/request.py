@@ -112,7 +112,9 @@ def request_record(job: NewJob) -> bytes:
 
 
 def _special_of(job: NewJob) -> tuple[int, bytes]:
-    """Marks, and what Lua must know of a key and of limits: see ``special_of`` in jobs.lua."""
+    """Return marks, and what Lua must know of a key and of limits: see ``special_of``
+    in jobs.lua.
+    """
     unique = job.unique
     marks = _LIMITED if job.limits else 0
     key, window, period = "", "", 0

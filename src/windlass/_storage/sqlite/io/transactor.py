@@ -211,7 +211,7 @@ class Reader:
     def __init__(
         self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
     ) -> None:
-        """``timings`` counts how long reads take."""
+        """Make a reader. ``timings`` counts how long reads take."""
         self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
         self._connection: apsw.Connection | None = None
         self._closed = False

@@ -296,7 +296,7 @@ class Writer:
     """Runs groups on a daemon thread, from the first op on."""
 
     def __init__(self, transactor: Transactor, timings: Durations | None = None) -> None:
-        """``timings`` counts how long ops take."""
+        """Make a writer. ``timings`` counts how long ops take."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._queue = WriteQueue(transactor, functools.partial(self._bell.put, None), timings)
         self.submit: Submit = self._queue.submit

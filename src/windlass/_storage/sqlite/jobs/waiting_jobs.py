@@ -115,7 +115,7 @@ def end_waiting(
     reason: str | None,
     now: int,
 ) -> list[JobId]:
-    """Waiting jobs end here: they leave their lanes and let go of their keys. Names them."""
+    """End waiting jobs: they leave their lanes and release their keys. Return their ids."""
     rows = fetch_shown(connection, _WAITING, (seqs_text(list(seqs)),))
     connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
     free_keys(
@@ -129,7 +129,7 @@ def end_waiting(
 def fail_damaged(
     connection: apsw.Connection, damaged: Mapping[int, str], lanes: LaneChanges, now: int
 ) -> list[JobId]:
-    """Waiting jobs that cannot be read fail, each with the column that is to blame."""
+    """Fail waiting jobs that cannot be read, each with the column that is to blame."""
     if not damaged:
         return []
     ended = end_waiting(connection, damaged, lanes, state=State.FAILED, reason=None, now=now)

@@ -84,7 +84,7 @@ class LogRun(msgspec.Struct, frozen=True):
 
 
 def format_json(stored: bytes) -> ShortenedText:
-    """Stored JSON with a line for each part; what is no JSON as it is."""
+    """Return stored JSON with a line for each part; invalid JSON as it is."""
     if len(stored) > 4 * _MOST:  # not worth reading whole, for its beginning
         return shorten(stored[:_MOST].decode("utf-8", "replace"), len(stored))
     try:
