@@ -139,8 +139,8 @@ def _apps_in(owner: object) -> list[str]:
 
 
 def _users_part(error: BaseException) -> list[str]:
-    """The traceback without the import system and without the way through this file; of an error
-    of ours nothing but the user's own lines.
+    """Return the traceback without the import system and without the frames of this file; of an
+    error of ours only the user's own lines.
     """
     told = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in told.stack if not frame.filename.startswith(_IMPORT_SYSTEM)]

@@ -248,7 +248,7 @@ class Client:
             self._untold.update(ids)
 
     def _new(self, call: Call[Any], job_id: JobId | None) -> NewJob:
-        """Calls in a row differ mostly in their arguments alone."""
+        """Make new jobs. Calls in a row differ mostly in their arguments alone."""
         if job_id is None:
             (job_id,) = self._new_ids(1)
         last, model = self._last
@@ -293,7 +293,7 @@ class Client:
         await self.define(spec for task in tasks for spec in task.needs)
 
     async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
+        """Return the stored job, or JobNotFound."""
         (found,) = await self._storage.admin.get([job])
         if found is None:
             raise JobNotFound(job)

@@ -150,7 +150,9 @@ class Connections:
             await self._open.pop(loop).storage.close()
 
     def _notice_fork(self) -> None:
-        """By its number, too: not every server that forks calls Python's hooks."""
+        """Check for a fork by the process id, too: not every server that forks calls Python's
+        hooks.
+        """
         if self._pid == os.getpid():
             return
         self._pid = os.getpid()

@@ -58,7 +58,7 @@ class Backlog:
             wait([reading], _PATIENCE)
 
     async def looked_at(self) -> None:
-        """The same on an event loop."""
+        """Read the same on an event loop."""
         reading = self._refresh()
         if reading is not None:
             with suppress(TimeoutError):
@@ -92,7 +92,7 @@ class Backlog:
 
 
 def _on_a_loop() -> bool:
-    """Whether waiting here would stop an event loop."""
+    """Return whether waiting here would stop an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -36,7 +36,7 @@ class Bus:
         return bool(self._listeners)
 
     def has(self, kind: type[object]) -> bool:
-        """Whether a listener of this class is there."""
+        """Return whether a listener of this class is there."""
         return any(isinstance(one, kind) for one, _ in self._listeners)
 
     def subscribe(

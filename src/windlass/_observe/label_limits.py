@@ -18,7 +18,7 @@ class LabelNames:
         self._kept: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        """The label of ``name``."""
+        """Return the label of ``name``."""
         if name in self._kept:
             return name
         # A text that cannot be encoded would fail every scrape from here on.

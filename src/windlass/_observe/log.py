@@ -55,7 +55,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def error_in_one_line(error: AttemptError, limit: int = 160) -> str:
-    """An error as ``Kind: first line of its text``, safe to show and not too long."""
+    """Return an error as ``Kind: first line of its text``, safe to show and not too long."""
     first = error.message.strip().partition("\n")[0]
     kind = error.kind.rpartition(".")[2]
     text = printable(f"{kind}: {first}" if first else kind)
@@ -63,7 +63,7 @@ def error_in_one_line(error: AttemptError, limit: int = 160) -> str:
 
 
 def brief(span: timedelta) -> str:
-    """A duration in at most two units: 3 ms, 1.2 s, 2 m 5 s, 3 h 20 m, 4 d 2 h."""
+    """Return a duration in at most two units: 3 ms, 1.2 s, 2 m 5 s, 3 h 20 m, 4 d 2 h."""
     seconds = max(span.total_seconds(), 0.0)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
@@ -202,7 +202,7 @@ class HumanFormatter(logging.Formatter):
         self._last: tuple[int, str] = (0, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text without a line end."""
+        """Return the record as text without a line end."""
         clock = self._paint(self._clock(record.created), _DIM)
         told = record.msg
         if isinstance(told, _LoggedEvent) and isinstance(told.event, JobMoved):
@@ -250,8 +250,8 @@ class HumanFormatter(logging.Formatter):
 
 
 def _traceback(moved: JobMoved) -> list[str]:
-    """Where a handler failed. A retry's is for debugging: it may yet succeed, and may be one of
-    thousands in an outage.
+    """Return where a handler failed. A retry's is for debugging: it may yet succeed, and may be one
+    of thousands in an outage.
     """
     if moved.error is None or not moved.error.traceback:
         return []
@@ -272,7 +272,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line, ASCII only. Durations are seconds, instants ISO 8601 in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line of JSON."""
+        """Return the record as one line of JSON."""
         run = job_of_run()
         secrets = secrets_of_run(run)
         fields: dict[str, Any] = {

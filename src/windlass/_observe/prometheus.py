@@ -237,7 +237,7 @@ class _ScrapeState(Collector):
         self._before = before
 
     def describe(self) -> Iterator[Metric]:
-        """The same without looking anywhere: asked when it is registered."""
+        """Yield the same without looking anywhere: asked when it is registered."""
         yield from self._of_process(0, 0)
         yield from self._of_queues(())
 

@@ -87,7 +87,7 @@ def _check_call(name: str, call: Call[Any]) -> None:
 
 
 def check_schedule_name(name: str) -> str:
-    """A name that can also stand in the names of limits."""
+    """Check a name that can also be part of the names of limits."""
     check_name(name, "a schedule's name")
     if ":" in name:
         message = f"a schedule's name must not contain ':', got {name!r}"
@@ -116,11 +116,11 @@ class ScheduleRegistry:
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     def add(self, declared: ScheduleDeclaration, place: str) -> None:
-        """A name that is taken is refused."""
+        """Add a declaration. A name that is taken is refused."""
         self.extend([(declared, place)])
 
     def extend(self, many: Iterable[tuple[ScheduleDeclaration, str]]) -> None:
-        """The same for several, all or none."""
+        """Add several, all or none."""
         new = {declared.name: (declared, place) for declared, place in many}
         for name, (_, place) in new.items():
             other = self._declared.get(name)
@@ -143,7 +143,7 @@ class ScheduleRegistry:
         return len(self._declared)
 
     def __iter__(self) -> Iterator[tuple[ScheduleDeclaration, str]]:
-        """With the places they were written at."""
+        """Yield the declarations with the places they were written at."""
         return iter([*self._declared.values()])
 
     def plans(self, settings: Settings) -> tuple[dict[str, Schedule], list[LimitSpec]]:

@@ -64,7 +64,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     state: ScheduleState
 
     def undeclared(self, now: datetime) -> bool:
-        """Whether code once had it, and no running process has it now."""
+        """Return whether code once had it, and no running process has it now."""
         # One that is new is written first and stamped then.
         declared = self.row.declared_at or self.state.changed_at
         return self.state.written is not None and (
@@ -77,8 +77,8 @@ class ScheduleView(msgspec.Struct, frozen=True):
         return self.state.held is not None and self.state.problem != UNINSTALLED
 
     def stalled(self, now: datetime) -> bool:
-        """Whether it should fire and has no next slot: a process that could not read it, an older
-        one perhaps, has taken it out.
+        """Return whether it should fire and has no next slot: a process that could not read it, an
+        older one perhaps, has taken it out.
         """
         slotless = self.state.fires and self.row.next_at is None
         return slotless and first_slot(self.state.plan, now) is not None
@@ -98,12 +98,12 @@ def decoded(row: ScheduleRow) -> ScheduleView | UnreadableSchedule:
 
 
 def encoded(state: ScheduleState) -> bytes:
-    """As it is stored."""
+    """Return the stored form."""
     return msgspec.json.encode(state)
 
 
 def write_of(known: ScheduleView, state: ScheduleState, next_at: datetime | None) -> ScheduleWrite:
-    """The write that turns a known schedule into ``state``."""
+    """Return the write that turns a known schedule into ``state``."""
     return ScheduleWrite(
         name=known.row.name,
         revision=known.row.revision,
@@ -128,11 +128,11 @@ class Schedules:
     # --- reading ---
 
     async def all(self) -> Sequence[ScheduleView | UnreadableSchedule]:
-        """Every stored schedule, removed ones too, by name."""
+        """Return every stored schedule, removed ones too, by name."""
         return [decoded(row) for row in await self._store.rows()]
 
     async def get(self, name: str, *, removed: bool = False) -> ScheduleView:
-        """One that is stored and readable; ``removed``: also if a person has removed it."""
+        """Return one that is stored and readable; ``removed``: also if a person has removed it."""
         rows = {row.name: row for row in await self._store.rows([name])}
         found = decoded(rows[name]) if name in rows else None
         if isinstance(found, UnreadableSchedule):
@@ -222,7 +222,7 @@ class Schedules:
     # --- what people do ---
 
     async def create(self, name: str, plan: Schedule, *, by: str) -> ScheduleView:
-        """A new one; a name that is taken is refused, one that was removed is free."""
+        """Create a schedule; a name that is taken is refused, one that was removed is free."""
         rows = {row.name: row for row in await self._store.rows()}
         old = decoded(rows[name]) if name in rows else None
         if isinstance(old, ScheduleView) and not old.state.removed:
@@ -384,8 +384,8 @@ class Schedules:
 
 
 def _moved(state: ScheduleState, plan: Schedule) -> bool:
-    """Whether another plan has other slots. A one-time schedule that has fired has none left,
-    unless it is given another instant.
+    """Return whether another plan has other slots. A one-time schedule that has fired has none
+    left, unless it is given another instant.
     """
     old = state.plan
     if isinstance(plan.rule, Once) and state.ended:

@@ -43,7 +43,7 @@ TRANSACTIONAL = frozenset({"postgresql", "postgres"})
 
 
 def check_url(url: str) -> str:
-    """The scheme of a usable URL; anything else is refused before it is needed."""
+    """Return the scheme of a usable URL; anything else is refused before it is needed."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         message = (
@@ -77,7 +77,7 @@ def _sqlite_path(url: str) -> str:
 
 
 def _check_durability(scheme: str, durability: Durability | None) -> None:
-    """A promise that the backend does not know is refused when the app is made, not later."""
+    """Refuse a durability that the backend does not know when the app is made, not later."""
     known = _DURABILITY[scheme]
     if durability is None or durability in known:
         return
@@ -154,7 +154,9 @@ class StorageOpener:
         return None
 
     def transactions(self) -> UserInsertStore | None:
-        """Jobs on connections of the user's, without opening anything; None: not here."""
+        """Return the store for jobs on connections of the user's, without opening anything; None:
+        not here.
+        """
         if self.scheme not in TRANSACTIONAL:
             return None
         from windlass._storage.postgres.transactions.transactions import UserTransactions

@@ -34,7 +34,7 @@ class Durations:
     """The last durations of one kind of operation, up to 10,000. Any thread may add one."""
 
     def __init__(self) -> None:
-        """Nothing was measured yet."""
+        """Start without measurements."""
         self._last: deque[float] = deque(maxlen=_MOST)
         self._count = self._failed = 0
 
@@ -67,7 +67,7 @@ class Timings:
     """The measurements that an app has made of its storages, on any event loop."""
 
     def __init__(self) -> None:
-        """Nothing was measured yet."""
+        """Start without measurements."""
         self.reads: Durations = Durations()
         self.writes: Durations = Durations()
 

@@ -42,7 +42,7 @@ class Clock(Protocol):
     """A storage's own clock. Only storages read it; all other parts get the time from them."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, UTC. It may step."""
+        """Return the wall clock, aware, UTC. It may step."""
         ...
 
     def boot(self) -> timedelta:
@@ -94,7 +94,7 @@ renew_in_child(_chance)
 
 
 def chance() -> float:
-    """A draw from [0, 1)."""
+    """Return a draw from [0, 1)."""
     return _chance.random()
 
 
@@ -113,7 +113,7 @@ def new_job_ids(count: int) -> list[JobId]:
 
 
 def new_job_id() -> JobId:
-    """One fresh id."""
+    """Return one fresh id."""
     return new_job_ids(1)[0]
 
 

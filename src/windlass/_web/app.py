@@ -132,7 +132,7 @@ class Dashboard:
             )
 
     def asgi(self) -> Starlette:
-        """Something to mount, or to serve."""
+        """Return the application to mount, or to serve."""
         served = Starlette(
             routes=[
                 Route(route.path, RouteGuard(route, self).answer, methods=list(route.methods))

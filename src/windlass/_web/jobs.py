@@ -28,8 +28,8 @@ _MOST = 32 * 1024 * 1024
 
 
 async def resolve_job(visit: PageRequest) -> JobId:
-    """The whole id of the job in the address, where it may be shortened. What cannot be an id is
-    not looked for.
+    """Return the whole id of the job in the address, where it may be shortened. A text that cannot
+    be an id is not looked up.
     """
     job: str = visit.request.path_params["job"]
     return await visit.admin.jobs.resolve(job[:64])

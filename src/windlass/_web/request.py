@@ -80,7 +80,9 @@ class PageRequest:
         return None if self.entry is None else self.entry.person
 
     def may(self, role: str) -> bool:
-        """Whether to show what only this role may do. The route table decides in any case."""
+        """Return whether to show what only this role may do. The route table decides in
+        any case.
+        """
         return self.person is not None and self.person.role.includes(Role(role))
 
     # --- what was asked ---
@@ -100,7 +102,7 @@ class PageRequest:
         return self.request.query_params.get(name, default)
 
     def needed(self, name: str) -> str:
-        """The same; InvalidArgument if it says nothing."""
+        """Return the same; InvalidArgument if it says nothing."""
         value = self.asked(name)
         if not value:
             message = f"the address of this page needs {name}=…; go back and try again"
@@ -108,11 +110,11 @@ class PageRequest:
         return value
 
     async def form(self) -> Mapping[str, str]:
-        """The fields of the form that was sent, the last of several."""
+        """Return the fields of the form that was sent, the last of several."""
         return {name: values[-1] for name, values in (await self.fields()).items()}
 
     async def fields(self) -> Mapping[str, list[str]]:
-        """Every value of every field, for boxes that are ticked."""
+        """Return every value of every field, for boxes that are ticked."""
         if self._form is None:
             body = await self.body()
             found: dict[str, list[str]] = {}
@@ -175,13 +177,13 @@ class PageRequest:
         return f"{self.root}{quote(self.path)}" + (f"?{query}" if query else "")
 
     def url(self, path: str, **query: object) -> str:
-        """The address of a page of ours; what is None or "" is left out of the query."""
+        """Return the address of a page of ours; what is None or "" is left out of the query."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         text = urlencode(given, doseq=True, errors="replace")
         return f"{self.root}{path}" + (f"?{text}" if text else "")
 
     def changed(self, **query: object) -> str:
-        """The address of this page with other words in its query."""
+        """Return the address of this page with other words in its query."""
         kept: dict[str, object] = {
             name: self.request.query_params.getlist(name) for name in self.request.query_params
         }
@@ -201,11 +203,11 @@ class PageRequest:
         return response
 
     def render_plain(self, template: str, *, code: int, **context: Any) -> Response:
-        """A page that asks the storage nothing: log-in, errors."""
+        """Return a page that asks the storage nothing: log-in, errors."""
         return self.dashboard.templates.respond(template, self, code=code, **context)
 
     def json(self, value: Any, *, code: int = 200) -> Response:
-        """For machines and charts."""
+        """Return JSON for machines and charts."""
         body = msgspec.json.encode(value)
         return Response(body, status_code=code, media_type=JSONResponse.media_type)
 

@@ -136,8 +136,8 @@ class Engine:
         return not self.runner.active and self.finisher.idle
 
     async def nothing_left(self) -> bool:
-        """Whether nothing is ready or running on the served queues, here or elsewhere, and no
-        schedule is due: what is will be jobs in a moment.
+        """Return whether nothing is ready or running on the served queues, here or elsewhere, and
+        no schedule is due: what is will be jobs in a moment.
         """
         storage = self._around.storage
         if not self.idle or (await storage.schedules.due(1)).rows:

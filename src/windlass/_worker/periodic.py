@@ -134,5 +134,5 @@ class LoopOnThread:
 
 
 def start_loop_thread(name: str, main: Main) -> BackgroundLoop:
-    """The default way to run something beside the loop; a simulation replaces it."""
+    """Run something beside the loop, by default on a thread; a simulation replaces it."""
     return LoopOnThread(name, main)

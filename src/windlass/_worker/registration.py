@@ -87,7 +87,7 @@ class Registration:
 
 
 def _fingerprints(tasks: TaskRegistry) -> dict[str, str]:
-    """Which arguments the tasks take, by name, but for those whose annotations are wrong."""
+    """Return which arguments the tasks take, by name, but for those whose annotations are wrong."""
     made: dict[str, str] = {}
     for task in tasks:
         with suppress(DefinitionError):

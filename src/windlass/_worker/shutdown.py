@@ -52,7 +52,7 @@ class Shutdown:
     """The steps after the claimer has gone quiet."""
 
     def __init__(self, engine: Engine, around: WorkerDependencies) -> None:
-        """Does nothing until asked."""
+        """Make it; it does nothing until asked."""
         self._engine = engine
         self._around = around
         self._own = engine.own
@@ -93,7 +93,7 @@ class Shutdown:
         return "1 job" if many == 1 else f"{many:,} jobs"
 
     async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
-        """Whether everything that runs ends in time."""
+        """Return whether everything that runs ends in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         rushed = asyncio.ensure_future(hurry.wait()) if hurry is not None else None
@@ -183,7 +183,9 @@ class Shutdown:
         return False
 
     async def _leave_at_once(self) -> bool:
-        """The worker's own task was cancelled: no time to drain, but what it held is given back."""
+        """Release all claims at once: the worker's own task was cancelled, so there is no time to
+        drain.
+        """
         self._engine.runner.blame_exits()
         self._engine.runner.stop_all(StopCause.INTERRUPT)
         try:

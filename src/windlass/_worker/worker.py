@@ -179,7 +179,7 @@ class Worker:
             self._leaving = True
 
     def _found_by_children(self) -> ChildPool | None:
-        """The pool, if a task needs it; an app that no child could find is refused here."""
+        """Return the pool, if a task needs it; an app that no child could find is refused here."""
         around = self._around
         if around.locate is None or not child_tasks(around.tasks):
             return None

@@ -43,7 +43,7 @@ class JobChecksum:
     """Counts jobs, and sums up a checksum of each: the order they come in does not matter."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start with no thing counted."""
         self.count: int = 0
         self._sum = 0
 
@@ -62,12 +62,14 @@ class JobChecksum:
 
     @staticmethod
     def digest(told: bytes) -> str:
-        """Of one thing."""
+        """Return the digest of one thing."""
         return hashlib.sha256(told).hexdigest()
 
 
 def _placeless(stored: StoredJob) -> StoredJob:
-    """Without what each store numbers for itself, and what ends by itself while it is copied."""
+    """Return the job without the values that each store numbers for itself, or that end by
+    themselves during a copy.
+    """
     replace = msgspec.structs.replace
     passes = stored.unique is not None and stored.unique.window is Window.FOR_A_TIME
     return replace(

@@ -97,7 +97,7 @@ def _subject(source: Storage) -> str:
 
 
 async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -> bool:
-    """Whether an earlier run has left its mark; CopyRefused where others have left jobs."""
+    """Return whether an earlier run has left its mark; CopyRefused where others have left jobs."""
     begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
         message = (
@@ -275,7 +275,9 @@ class _Copy:
 
 
 async def _events_of(storage: Storage) -> AsyncIterator[Sequence[EventRecord]]:
-    """In pages by time. Those of one instant must fit on a page, so a page grows until they do."""
+    """Yield events in pages by time. Those of one instant must fit on a page, so a page grows until
+    they do.
+    """
     since, until = _LONG_AGO, await storage.now() + timedelta(days=1)
     size = _BITE
     while page := await storage.journal.events(since, until, limit=size):

@@ -47,7 +47,7 @@ class LiveWorkers(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, records: Sequence[WorkerRecord], now: datetime) -> LiveWorkers:
-        """Those that are not dead or gone, by whether they were heard of in time."""
+        """Return those that are not dead or gone, by whether they were heard of in time."""
         return cls(
             [one for one in records if one.standing(now) in HEARD],
             [one for one in records if one.standing(now) is Standing.SILENT],

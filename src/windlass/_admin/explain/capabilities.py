@@ -21,7 +21,7 @@ _NAMED = 20
 
 
 def capability_causes(facts: JobFacts) -> Iterator[Cause]:
-    """None of them has the task, all of them are old, or a clock is off."""
+    """Yield the causes: no worker has the task, all of them are old, or a clock is off."""
     if not facts.crew.serving:
         return
     if facts.job.missed_at is None and facts.crew.lacks(facts.job.task):
@@ -89,7 +89,7 @@ def _all_versions(workers: Sequence[WorkerRecord]) -> list[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """1.10 is newer than 1.9; what follows the numbers does not count."""
+    """Return the numbers of a version: 1.10 is newer than 1.9. The rest does not count."""
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 

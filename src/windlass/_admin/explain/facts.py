@@ -39,7 +39,7 @@ class LimitUsage(msgspec.Struct, frozen=True):
     state: LimitState
 
     def counts(self, job: JobRecord) -> bool:
-        """Whether ``job`` draws on the very same budget."""
+        """Return whether ``job`` draws on the very same budget."""
         return any(use.gate == self.use.gate for use in job.limits)
 
     def cost(self, job: JobRecord) -> float:
@@ -62,8 +62,8 @@ class QueueWorkers(msgspec.Struct, frozen=True):
     """Running jobs of the queue, by worker, where a worker keeps slots for it."""
 
     def lacks(self, task: str) -> bool:
-        """Whether those that serve it all say what they can run, and none says this. A release
-        that does not say may have anything.
+        """Return whether those that serve it all say what they can run, and none says this. A
+        release that does not say may have anything.
         """
         return all(worker.start.tasks and task not in worker.start.tasks for worker in self.serving)
 
@@ -72,7 +72,7 @@ class QueueWorkers(msgspec.Struct, frozen=True):
         return worker.start.pools.get(self.queue, worker.start.slots)
 
     def load_of(self, worker: WorkerRecord) -> int:
-        """How many of those are taken."""
+        """Return how many of those are taken."""
         return self.here.get(worker.start.id, worker.running)
 
     @property
@@ -100,13 +100,13 @@ class QueueAhead(msgspec.Struct, frozen=True):
     within: timedelta = _RECENT
 
     def wait(self) -> timedelta | None:
-        """How long the line takes at the recent pace; None: nothing has ended lately, or not all
-        of the line was looked at.
+        """Return how long the line takes at the recent pace; None: nothing has ended lately, or not
+        all of the line was looked at.
         """
         return None if self.more else self.least()
 
     def least(self) -> timedelta | None:
-        """How long it takes at least, counting only those that were looked at."""
+        """Return how long it takes at least, counting only those that were looked at."""
         if not self.ended:
             return None
         return self.within * ((len(self.ahead) + 1) / self.ended)
@@ -195,7 +195,7 @@ async def _loads(storage: Storage, crew: QueueWorkers) -> dict[str, int]:
 
 
 async def _queue_running(storage: Storage, queue: QueueRecord) -> int:
-    """Counted only where it matters, and by looking at the jobs unless they are too many."""
+    """Count only where it matters, and by reading the jobs unless they are too many."""
     most = queue.settings.max_running
     if most is None:
         return 0
@@ -221,7 +221,7 @@ async def _budgets(storage: Storage, job: JobRecord) -> list[LimitUsage]:
 
 
 async def _running(storage: Storage, job: JobRecord, queue: QueueRecord) -> Sequence[JobRecord]:
-    """Those that may hold what it needs; of every queue, if that is a limit."""
+    """Return those that may hold what it needs; of every queue, if that is a limit."""
     if job.limits:
         return await storage.admin.find(JobFilter(states=[State.RUNNING]), limit=SAMPLE_SIZE)
     if queue.settings.max_running is None:

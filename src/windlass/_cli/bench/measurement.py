@@ -124,7 +124,7 @@ async def _enqueue_one(bench: BenchApp) -> float:
 
 
 async def _drain(bench: BenchApp, jobs: int) -> float:
-    """From the moment before the worker starts to the last stored finish."""
+    """Measure from the moment before the worker starts to the last stored finish."""
     began = monotonic()
     async with bench.app.worker(slots=SLOTS) as worker:
         counts = worker.engine.finisher.counts
@@ -142,7 +142,7 @@ async def _pick_up(bench: BenchApp, starts: asyncio.Queue[float]) -> float:
 
 @asynccontextmanager
 async def _elsewhere(url: str, on_pick_up: Callable[[float], None]) -> AsyncIterator[None]:
-    """A worker in another process, as long as the block lasts."""
+    """Run a worker in another process, as long as the block lasts."""
     # By the environment: a URL may hold a password, and command lines are seen by everybody.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "windlass._cli.bench.worker"),

@@ -51,7 +51,7 @@ class BenchApp:
 
 
 def fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:
-    """As ``windlass worker`` chooses it."""
+    """Choose the event loop as ``windlass worker`` does."""
     try:
         import uvloop
     except ImportError:

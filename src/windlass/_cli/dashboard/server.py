@@ -63,7 +63,7 @@ class _IdleTimeout(H11Protocol):
         oldest.transport.abort()
 
     def waits_for_request(self) -> bool:
-        """Whether the client has to send something before there is anything to answer."""
+        """Return whether the client has to send something before there is anything to answer."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or cycle.response_complete or cycle.more_body
 
@@ -133,8 +133,8 @@ class DashboardServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's own, without raising the signal again when all is done: the storage is
-        closed after this, in order.
+        """Capture signals as uvicorn does, without raising the signal again at the end: the storage
+        is closed after this, in order.
         """
         before = {
             number: signal.signal(number, self.handle_exit)

@@ -55,7 +55,9 @@ class DemoLoop(asyncio.SelectorEventLoop):
         super().__init__(_SkippingSelector(self))
 
     def time(self) -> float:
-        """In the past it moves by jumps alone, so that every demo has the same one."""
+        """Return the time. In the past it moves by jumps alone, so that every demo has the same
+        one.
+        """
         return self._skipped + (monotonic() - self._stood if self.live else 0.0)
 
     def skip(self, seconds: float) -> None:
@@ -63,7 +65,7 @@ class DemoLoop(asyncio.SelectorEventLoop):
         self._skipped += seconds
 
     def go_live(self) -> None:
-        """From here on a second takes a second."""
+        """Switch to real time: from here on a second takes a second."""
         self._stood = monotonic()
         self.live = True
 
@@ -149,7 +151,9 @@ def _greet(made: Dashboard, address: str) -> None:
 
 @asynccontextmanager
 async def simulate_past(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
-    """A shop that was ``opened`` so long ago; from here on time is real. Called on that loop."""
+    """Make a shop that was ``opened`` that long ago; from here on time is real. Called on that
+    loop.
+    """
     began = SYSTEM_CLOCK.now() - opened
     clock = DemoClock(loop, began)
     seams = Seams(wall=clock.now, boot=lambda: clock.boot().total_seconds())
@@ -192,7 +196,7 @@ async def _worked(app: Windlass) -> AsyncIterator[None]:
 
 
 async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """Until the clock of the past has caught up with the real one."""
+    """Run until the clock of the past has caught up with the real one."""
     customers = asyncio.create_task(_day(shop, clock, began))
     people = asyncio.create_task(_people(shop, clock, began))
     left = SYSTEM_CLOCK.now() - clock.now()
@@ -204,7 +208,7 @@ async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
 
 
 async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """Customers: few in the morning, most in the afternoon."""
+    """Enqueue the jobs of customers: few in the morning, most in the afternoon."""
     number = 0
     while True:
         number += 1
@@ -251,8 +255,8 @@ async def _customers(shop: Shop, number: int) -> None:
 
 @contextmanager
 def _hushed(clock: DemoClock) -> Iterator[None]:
-    """A day of log lines in some seconds would only scroll by. Those kept with their jobs say when
-    they were logged in that day.
+    """Silence the log: a day of lines in some seconds would only scroll by. Lines stored with their
+    jobs have the times of that day.
     """
     log, make = logging.getLogger("windlass"), logging.getLogRecordFactory()
     before = log.level

@@ -30,7 +30,9 @@ class PaymentUnreachable(ConnectionError):
 
 
 def repeatable_random(*of: object) -> float:
-    """From [0, 1), always the same for the same words: every demo tells the same story."""
+    """Return a number from [0, 1), always the same for the same words: every demo tells the same
+    story.
+    """
     return crc32(repr(of).encode()) / 2**32
 
 

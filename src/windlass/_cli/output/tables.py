@@ -69,7 +69,7 @@ class TableLayout(NamedTuple):
 
 
 def shorten_ids(text: str) -> str:
-    """With its ids as they are shortened."""
+    """Return a text with its ids shortened."""
     return _WHOLE.sub(lambda found: short_id(found[0]), text)
 
 
@@ -131,7 +131,7 @@ def _cut(text: str, width: int, *, one_line: bool) -> str:
 
 
 def _middle(word: str, width: int) -> str:
-    """Of a name both ends tell it apart: ``shop.orde…refund``."""
+    """Shorten a name in the middle: both ends tell it apart: ``shop.orde…refund``."""
     if cell_len(word) <= width:
         return word
     ahead = (width - 1) // 2
@@ -179,7 +179,7 @@ def _shared(least: Sequence[int], wished: Sequence[int], room: int) -> list[int]
 
 
 def print_json(value: Any) -> None:
-    """On one line. Field names stay as they are from release to release."""
+    """Print JSON on one line. Field names stay the same from release to release."""
     click.echo(msgspec.json.encode(value).decode())
 
 
@@ -250,7 +250,7 @@ class FittingTable:
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """One thing, line by line."""
+    """Print one thing, line by line."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -264,17 +264,19 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def left(until: datetime, now: datetime) -> str:
-    """How long it is still to ``until``."""
+    """Return how long it is still to ``until``."""
     return brief(until - now)
 
 
 def plain_cell(text: str) -> Text:
-    """As it is: a key may hold what would steer a terminal, or look like markup."""
+    """Return a cell as it is: a key may hold text that would control a terminal, or look like
+    markup.
+    """
     return Text(printable(text))
 
 
 def print_line(text: str) -> None:
-    """A line for people, on a terminal that may not know all its letters."""
+    """Print a line for people, on a terminal that may not know all its letters."""
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(text.encode(encoding, "replace").decode(encoding))
 

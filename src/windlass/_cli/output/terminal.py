@@ -46,7 +46,7 @@ _CLEAR = "\r\x1b[2K"
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ends quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
+    """End quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
     try:
         yield
     except BrokenPipeError:
@@ -133,7 +133,7 @@ class LogHandler(logging.Handler):
 
 
 def _others(record: logging.LogRecord) -> Iterator[logging.Handler]:
-    """The other handlers that get this record."""
+    """Yield the other handlers that get this record."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         for handler in logger.handlers:
@@ -143,7 +143,7 @@ def _others(record: logging.LogRecord) -> Iterator[logging.Handler]:
 
 
 def _prints(handler: logging.Handler) -> bool:
-    """Whether a handler writes to standard output or standard error."""
+    """Return whether a handler writes to standard output or standard error."""
     # That of Rich has a console, which has the file.
     stream = getattr(handler, "stream", None) or getattr(
         getattr(handler, "console", None), "file", None

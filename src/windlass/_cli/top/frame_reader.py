@@ -112,7 +112,7 @@ def _queue(
 
 
 def _is_end(verb: str) -> bool:
-    """A release gives a job back untouched: nothing was got through."""
+    """Return whether a verb ends a job. A release gives a job back untouched."""
     return verb != Verb.RELEASE
 
 

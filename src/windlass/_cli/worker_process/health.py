@@ -32,7 +32,9 @@ class WorkerHealth:
     """One worker process as its surroundings see it."""
 
     def __init__(self, plan: WorkerOptions, app: Windlass, number: int | None) -> None:
-        """``number``: its place under a supervisor, from 1; the ports and the file follow it."""
+        """Make it. ``number``: its place under a supervisor, from 1; the ports and the file follow
+        it.
+        """
         self._host = plan.health_host
         self._names = _names(plan)
         self._ports = plan.ports(number)

@@ -350,7 +350,7 @@ class _WorkerProcess:
     # --- how it ends ---
 
     def _on_signal(self, number: int, count: int) -> None:
-        """Called on a thread: the loop may be blocked."""
+        """Handle a signal. Called on a thread: the loop may be blocked."""
         level = logging.DEBUG if self._child is not None else logging.INFO
         if count == 1:
             log.log(
@@ -370,7 +370,7 @@ class _WorkerProcess:
             log.log(level, "%s: already interrupting running jobs", signal_name(number))
 
     def _stop(self) -> None:
-        """Called on a thread."""
+        """Stop the worker. Called on a thread."""
         self._asked = True  # before the look for a loop, which looks for it in its turn
         if self._loop is not None:
             with suppress(RuntimeError):  # it has just ended

@@ -41,8 +41,8 @@ class StopRequests:
     """
 
     def __init__(self, *, supervised: bool = False) -> None:
-        """Nothing is caught before `install`. ``supervised``: two different signals are always two
-        requests, because a supervisor passes on the second one as SIGINT.
+        """Make it; no signal is caught before `install`. ``supervised``: two different signals are
+        always two requests, because a supervisor passes on the second one as SIGINT.
         """
         self._supervised = supervised
         self._arrived: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
@@ -60,7 +60,7 @@ class StopRequests:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     def tell(self, told: Callable[[int, int], None]) -> None:
-        """From now on call ``told(signal, how many so far)``, on another thread."""
+        """Call ``told(signal, how many so far)`` from now on, on another thread."""
         self._told = told
         start_thread("signals", self._serve)
 
@@ -101,7 +101,7 @@ def exit_within(seconds: float, code: int, last_words: Callable[[], None] | None
 
 
 def dump_on_request(tasks: Callable[[], set[asyncio.Task[object]]]) -> None:
-    """On SIGUSR1 write the stack of every thread and asyncio task to standard error,
+    """Write the stack of every thread and asyncio task to standard error on SIGUSR1,
     and continue.
     """
 
@@ -130,7 +130,9 @@ def _describe(tasks: set[asyncio.Task[object]]) -> str:
 
 
 def _frames(coroutine: object) -> Iterator[FrameType]:
-    """From the outermost to where it waits; asyncio's own print_stack shows the first one only."""
+    """Return the frames from the outermost to where it waits; asyncio's own print_stack shows the
+    first one only.
+    """
     while coroutine is not None:
         inner: object = None
         # Coroutines, generators and asynchronous generators each have their own names for it.

@@ -38,13 +38,13 @@ class Restarts:
     """Decides when to start again. Knows no clock: the caller passes the durations."""
 
     def __init__(self) -> None:
-        """Nothing has gone wrong yet."""
+        """Start without failures."""
         self._deaths = 0
         self.never_ready: int = 0
         """Deaths in a row before the child was ready."""
 
     def ready(self) -> None:
-        """The child works."""
+        """Mark the child as ready."""
         self.never_ready = 0
 
     def died(self, *, ready_for: float | None) -> float:
@@ -219,7 +219,7 @@ class SupervisedChild:
         self.line = self.output = None
 
     def lived(self, now: float) -> str:
-        """For how long, in words."""
+        """Return how long it lived, in words."""
         return brief(timedelta(seconds=now - self.started_at))
 
     def ready_for(self, now: float) -> float | None:

@@ -61,7 +61,7 @@ class Supervisor:
     """One thread, one loop: signals, deaths, reports, starts."""
 
     def __init__(self, plan: WorkerOptions, processes: int, terminal: Terminal) -> None:
-        """Nothing is started before `run`."""
+        """Make it; no child is started before `run`."""
         self._plan = plan
         self._terminal = terminal
         self._children = [SupervisedChild(number) for number in range(1, processes + 1)]
@@ -182,7 +182,9 @@ class Supervisor:
         log.debug("worker %d started as pid %d", child.number, child.pid)
 
     def _wait(self) -> float:
-        """How long nothing needs to be done: at most a tick, and only up to the next start."""
+        """Return how long nothing needs to be done: at most a tick, and only up to the
+        next start.
+        """
         now = monotonic()
         dues = [child.due - now for child in self._waiting() if child.due is not None]
         return max(min([_TICK, *dues]), 0.0)

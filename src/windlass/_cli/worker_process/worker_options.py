@@ -66,7 +66,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         self.store_patience()
 
     def arguments(self) -> list[str]:
-        """These options as the command line of one child."""
+        """Return these options as the command line of one child."""
         written = ["worker", self.target, "--log-level", self.log_level]
         written += ["--log-format", self.log_format]
         for flag, values in (
@@ -96,17 +96,19 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return written
 
     def grace_period(self) -> timedelta | None:
-        """How long running jobs may take after a stop; None follows the app."""
+        """Return how long running jobs may take after a stop; None follows the app."""
         return None if self.grace is None else parse_duration(self.grace, "--grace")
 
     def store_patience(self) -> timedelta | None:
-        """How long to wait at the start for a storage that is away or full; None: for ever."""
+        """Return how long to wait at the start for a storage that is away or full;
+        None: for ever.
+        """
         given = self.wait_for_store
         return None if given is None else parse_duration(given, "--wait-for-store")
 
     def ports(self, number: int | None = None) -> list[int]:
-        """Where to answer. ``number``: the place under a supervisor; the first takes the ports as
-        they are given, the next one those after them.
+        """Return where to answer. ``number``: the place under a supervisor; the first takes the
+        ports as they are given, the next one those after them.
         """
         given = dict.fromkeys(port for port in (self.health_port, self.metrics_port) if port)
         return [port + (number or 1) - 1 for port in given]
@@ -166,7 +168,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
-    """All queues with numbers, or none."""
+    """Return all queues with numbers, or none."""
     if not written:
         return None
     for text in written:

@@ -13,7 +13,7 @@ CORRELATION_KEYS = ("correlation_id", "request_id")
 
 
 def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """The first of ``keys`` that holds a non-empty string, a number or a boolean, as text.
+    """Return the first of ``keys`` that holds a non-empty string, a number or a boolean, as text.
 
     What counts is how a value is stored: a UUID or an enum member is a string in the payload.
     """

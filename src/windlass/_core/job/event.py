@@ -91,12 +91,12 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enqueued_event(job: NewJob) -> JobEnqueued:
-    """The event of a job that was stored."""
+    """Return the event of a job that was stored."""
     return JobEnqueued(job=job.id, task=job.task, queue=job.queue, record=job)
 
 
 def claimed_event(job: ClaimedJob) -> JobMoved:
-    """The event of a claim."""
+    """Return the event of a claim."""
     return JobMoved(
         verb=Verb.CLAIM,
         job=job.claim.job,
@@ -117,7 +117,7 @@ def claimed_event(job: ClaimedJob) -> JobMoved:
 def action_event(
     verb: Verb, job: JobRecord, at: datetime, *, origin: State | None = None
 ) -> JobMoved:
-    """The event of an edge that a person or a client ordered, not a worker.
+    """Return the event of an edge that a person or a client ordered, not a worker.
 
     ``job``: as it is afterwards. ``origin``: for a requeue, the state it was in.
     """

@@ -163,7 +163,7 @@ def barred(
     retry_on: tuple[type[BaseException], ...] | None,
     give_up_on: tuple[type[BaseException], ...],
 ) -> bool:
-    """Whether a task's lists rule out another attempt. What is on both is ruled out.
+    """Return whether a task's lists rule out another attempt. An exception on both is ruled out.
 
     Asked where the exception still is one: what is stored of it is text.
     """

@@ -224,7 +224,7 @@ def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
 
 
 def succeed(job: ClaimedJob, *, by: str, result: bytes | None, keep: bool = True) -> Transition:
-    """running → succeeded."""
+    """Return running → succeeded."""
     return Transition(Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep)
 
 
@@ -238,7 +238,9 @@ def retry(
     solo: bool = False,
     refund: bool = False,
 ) -> Transition:
-    """running → waiting with its error; the attempt is spent unless ``refund`` gives it back."""
+    """Return running → waiting with its error; the attempt is spent unless ``refund`` gives it
+    back.
+    """
     return Transition(
         Verb.RETRY,
         job.claim,
@@ -252,7 +254,7 @@ def retry(
 
 
 def snooze(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
-    """running → waiting without cost: the handler asked for time.
+    """Return running → waiting without cost: the handler asked for time.
 
     Here and below the suspicion marks stay as they were: only a success or an ordinary failure
     shows that a run does not kill its worker.
@@ -270,7 +272,7 @@ def throttle(
     cools: tuple[timedelta, ...] = (),
     drains: bool = False,
 ) -> Transition:
-    """running → waiting without cost: another service answered "not now"."""
+    """Return running → waiting without cost: another service answered "not now"."""
     return Transition(
         Verb.THROTTLE,
         job.claim,
@@ -292,7 +294,8 @@ def release(
     missed: AttemptError | None = None,
     started: bool = True,
 ) -> Transition:
-    """running → waiting without cost: this worker will not run it, or cannot (``missed`` says why).
+    """Return running → waiting without cost: this worker will not run it, or cannot (``missed``
+    says why).
 
     ``started``: whether its handler was entered here.
     """
@@ -311,10 +314,10 @@ def release(
 
 
 def fail(job: ClaimedJob, *, by: str, error: AttemptError, lost: int = 0) -> Transition:
-    """running → failed. Nothing runs it again until someone requeues it."""
+    """Return running → failed. No worker runs it again until an operator requeues it."""
     return Transition(Verb.FAIL, job.claim, by, error=error, lost=lost)
 
 
 def cancel(job: ClaimedJob, *, by: str, error: AttemptError | None = None) -> Transition:
-    """running → cancelled: the handler gave way to a request."""
+    """Return running → cancelled: the handler gave way to a request."""
     return Transition(Verb.CANCEL, job.claim, by, error=error, if_cancelled=None)

@@ -126,7 +126,7 @@ def _every(values: Sequence[int], size: int, unit: str) -> str:
 
 
 def _step(values: Sequence[int], size: int) -> int:
-    """The step of values that run evenly from zero round the clock; 0: they do not."""
+    """Return the step of values that run evenly from zero round the clock; 0: they do not."""
     if len(values) < 2 or values[0] != 0:
         return 0
     step = values[1]

@@ -188,7 +188,7 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.written is not None and self.written != self.plan
 
     def settled(self, ended: Mapping[JobId, str]) -> ScheduleState:
-        """The same, knowing how runs that were active have ended."""
+        """Return the same, knowing how runs that were active have ended."""
         runs, failures = [], self.failures
         for run in self.runs:
             if run.active and run.job is not None and run.job in ended:
@@ -225,7 +225,7 @@ class DueFirings(NamedTuple):
 
 
 def first_slot(plan: Schedule, now: datetime) -> datetime | None:
-    """When a schedule that is made, changed or resumed now fires first."""
+    """Return when a schedule that is made, changed or resumed now fires first."""
     if isinstance(plan.rule, Once):
         # An overdue one fires once, at once.
         return _within(plan, plan.rule.at)
@@ -236,17 +236,17 @@ def first_slot(plan: Schedule, now: datetime) -> datetime | None:
 
 
 def _within(plan: Schedule, slot: datetime | None) -> datetime | None:
-    """None for a slot after the end."""
+    """Return a slot; None after the end."""
     return None if slot is None or (plan.ends is not None and slot >= plan.ends) else slot
 
 
 def next_slots(rule: Rule, now: datetime, most: int) -> list[datetime]:
-    """When a rule that began now would fire next."""
+    """Return when a rule that began now would fire next."""
     return planned_slots(Schedule(rule=rule), now, most)
 
 
 def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
-    """The next slots of a schedule, as if it began now."""
+    """Return the next slots of a schedule, as if it began now."""
     slots: list[datetime] = []
     slot = None if plan.follows else first_slot(plan, now)
     while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
@@ -256,7 +256,7 @@ def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
 
 
 def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> DueFirings:
-    """Which slots to fire now, and when to look again; ``next_at`` is due."""
+    """Return which slots to fire now, and when to look again; ``next_at`` is due."""
     if plan.follows:
         return DueFirings([next_at], 0, None)
     most = plan.most_missed if plan.missed is Missed.ALL else _most_recent(plan)
@@ -275,7 +275,7 @@ def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> DueFirings:
 
 
 def _most_recent(plan: Schedule) -> int:
-    """As many slots as can lie within what counts as not missed, within reason."""
+    """Return how many slots can lie within the time that counts as not missed, within reason."""
     if isinstance(plan.rule, Every):
         return min(MISSED_AFTER // plan.rule.period + 1, _MOST)
     return int(MISSED_AFTER.total_seconds()) + 1
@@ -307,7 +307,7 @@ def read_state(body: bytes) -> ScheduleState | str:
 
 
 def trim_runs(runs: Sequence[ScheduleRun], plan: Schedule) -> tuple[ScheduleRun, ...]:
-    """The latest runs; older ones only while they are active, as many as are counted."""
+    """Return the latest runs; older ones only while they are active, as many as are counted."""
     most = max(_REMEMBERED, plan.most_active or 0)
     older = [run for run in runs[:-RUNS_KEPT] if run.active]
     return (*older[-most:], *runs[-RUNS_KEPT:])
@@ -317,7 +317,9 @@ def trim_runs(runs: Sequence[ScheduleRun], plan: Schedule) -> tuple[ScheduleRun,
 
 
 def job_of_slot(name: str, plan: Schedule, slot: datetime) -> NewJob:
-    """The job of a slot: always the same one, so that inserting it twice is inserting it once."""
+    """Return the job of a slot: always the same one, so that inserting it twice is inserting it
+    once.
+    """
     digest = blake2b(f"{name}\x1f{to_us(slot)}".encode(), digest_size=16)
     spread = int.from_bytes(digest.digest()[:4]) / 2**32
     return job_of_schedule(
@@ -326,8 +328,8 @@ def job_of_slot(name: str, plan: Schedule, slot: datetime) -> NewJob:
 
 
 def job_of_schedule(name: str, plan: Schedule, job_id: JobId, at: datetime | None = None) -> NewJob:
-    """A job of a schedule. Where runs wait for each other it draws on the turn, as things stand
-    now: a person may have changed ``overlap`` since the call was written down.
+    """Return a job of a schedule. Where runs wait for each other it draws on the turn, as things
+    stand now: a person may have changed ``overlap`` since the call was written down.
     """
     if plan.job is None:
         message = f"schedule {name!r} makes no jobs"
@@ -338,7 +340,7 @@ def job_of_schedule(name: str, plan: Schedule, job_id: JobId, at: datetime | Non
 
 
 def turn_of(name: str) -> str:
-    """The name of the limit that lets one run of a schedule go at a time."""
+    """Return the name of the limit that lets one run of a schedule go at a time."""
     return f"{name} (schedule)"
 
 
@@ -349,7 +351,7 @@ def _id_of(slot: datetime, digest: str) -> JobId:
 
 
 def slot_of(job: JobId) -> datetime | None:
-    """The slot a job was made for, to the millisecond; None: no schedule made it."""
+    """Return the slot a job was made for, to the millisecond; None: no schedule made it."""
     if len(job) != 32 or job[12] != _VERSION:
         return None
     try:

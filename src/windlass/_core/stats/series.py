@@ -32,7 +32,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, histogram: Histogram) -> Latency | None:
-        """None: nothing happened."""
+        """Return the latency; None: nothing happened."""
         p50 = percentile(histogram, 0.5)
         p95, p99 = percentile(histogram, 0.95), percentile(histogram, 0.99)
         if p50 is None or p95 is None or p99 is None:
@@ -95,7 +95,7 @@ class _Sum:
 
 
 def step_for(span: timedelta) -> timedelta:
-    """The width of points at which a chart of ``span`` is neither coarse nor crowded."""
+    """Return the width of points at which a chart of ``span`` is neither coarse nor crowded."""
     return next((step for step in _STEPS if span / step <= _FINE), _STEPS[-1])
 
 

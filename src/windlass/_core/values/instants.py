@@ -54,7 +54,7 @@ def us_or_none(instant: datetime | None) -> int | None:
 
 
 def from_us(us: int) -> datetime:
-    """The inverse of `to_us`."""
+    """Return the inverse of `to_us`."""
     return EPOCH + timedelta(microseconds=us)
 
 
@@ -86,7 +86,7 @@ def add_clamped_us(now: int, span: int) -> int:
 
 
 def span_us(span: timedelta) -> int:
-    """A duration in whole microseconds."""
+    """Return a duration in whole microseconds."""
     return span // _US
 
 
@@ -122,8 +122,8 @@ def parse_seconds(text: str) -> float | None:
 
 
 def duration(value: timedelta | float | str, what: str) -> timedelta:
-    """A duration given as a timedelta, in seconds, or as text such as ``"30s"``, from nothing to
-    `LONGEST`.
+    """Return a duration given as a timedelta, in seconds, or as text such as ``"30s"``, from
+    nothing to `LONGEST`.
     """
     seconds = parse_seconds(value) if isinstance(value, str) else None
     span = _span(value if seconds is None else seconds, what)
@@ -136,7 +136,7 @@ def duration(value: timedelta | float | str, what: str) -> timedelta:
 
 
 def capped(value: timedelta | float, what: str) -> timedelta:
-    """The same, not as text, and more than `LONGEST` is taken for it."""
+    """Return the same, not as text, and more than `LONGEST` is taken for it."""
     return min(_span(value, what), LONGEST)
 
 

@@ -58,22 +58,24 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def secret_tags(names: Iterable[str]) -> tuple[str, ...]:
-    """The tags of a job whose arguments of these names are secret."""
+    """Return the tags of a job whose arguments of these names are secret."""
     return tuple(_TAG + name for name in names)
 
 
 def secret_tags_in(tags: Iterable[str]) -> tuple[str, ...]:
-    """Those of a job's tags that name secret arguments: what follows from it inherits them."""
+    """Return those of a job's tags that name secret arguments: what follows from it
+    inherits them.
+    """
     return tuple(tag for tag in tags if tag.startswith(_TAG))
 
 
 def secret_names(tags: Iterable[str]) -> frozenset[str]:
-    """The names of a job's secret arguments."""
+    """Return the names of a job's secret arguments."""
     return frozenset(tag.removeprefix(_TAG) for tag in tags if tag.startswith(_TAG))
 
 
 def looks_secret(name: str) -> bool:
-    """Whether an argument of this name is one by its sound."""
+    """Return whether an argument of this name is one by its sound."""
     return _sounds_secret(name) if len(name) <= _REMEMBERED else _sounds(name)
 
 
@@ -165,7 +167,7 @@ def redacted_url(url: str) -> str:
 
 
 def redacted_error(error: AttemptError, values: Sequence[str] = ()) -> AttemptError:
-    """An error whose texts do not give away what its handler was given."""
+    """Return an error whose texts do not give away what its handler was given."""
     message = redacted_text(error.message, values)
     traceback = redacted_text(error.traceback, values)
     if message == error.message and traceback == error.traceback:
@@ -286,7 +288,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _ways(values: Iterable[str]) -> Iterator[str]:
-    """Each of them as it is, and as Python, JSON and URLs write it."""
+    """Yield each of them as it is, and as Python, JSON and URLs write it."""
     for value in values:
         yield value
         yield repr(value)[1:-1]
@@ -299,7 +301,7 @@ def _ways(values: Iterable[str]) -> Iterator[str]:
 
 
 def redacted_job(job: JobRecord) -> JobRecord:
-    """A job as people may see it: arguments, result, errors and every text made of them."""
+    """Return a job as people may see it: arguments, result, errors and every text made of them."""
     names = secret_names(job.tags)
     innocent = not names and _innocent(job.payload)  # looked at once: it may be large
     values = () if innocent else secret_values(job.payload, names)
@@ -327,7 +329,9 @@ def _redacted_progress(
 
 
 def redacted_history(job: JobRecord, attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The ended claims of ``job``, which is the whole one: the values to hide are its own."""
+    """Return the ended claims of ``job``, which is the whole one: the values to hide
+    are its own.
+    """
     values = secret_values(job.payload, secret_names(job.tags))
     return [
         attempt

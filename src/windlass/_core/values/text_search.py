@@ -34,7 +34,7 @@ class SearchTexts(NamedTuple):
 
 
 def texts_of(job: JobRecord) -> SearchTexts:
-    """Those of a job."""
+    """Return those of a job."""
     return SearchTexts(job.payload, job.tags, job.error)
 
 
@@ -61,8 +61,8 @@ class SearchWords:
         return self.shown_among([texts])[0]
 
     def shown_among(self, many: Sequence[SearchTexts]) -> list[bool]:
-        """The same for each of some jobs. Many at a time cost a tenth of what each alone costs:
-        most have nothing to hide, and all together say so as quickly as one.
+        """Return the same for each of some jobs. Many at a time cost a tenth of what each alone
+        costs: most have nothing to hide, and all together say so as quickly as one.
         """
         low = [texts.payload.lower() for texts in many]
         traces = suspicious_words_in(_BETWEEN.join(low))
@@ -85,7 +85,9 @@ class SearchWords:
     def _told(
         self, payload: bytes, values: Sequence[str], error: AttemptError | None
     ) -> bytes | None:
-        """All that a job shows, in small letters; None if it hides one of the whole values."""
+        """Return all that a job shows, in small letters; None if it hides one of the
+        whole values.
+        """
         if any(redacted_text(word, values) != word for word in self._exact):
             return None
         if error is None:

@@ -45,7 +45,7 @@ def decode_trace(text: str | None) -> dict[str, str]:
 
 
 def shown_trace(text: str | None) -> str | None:
-    """The same for people: without baggage, which is between programs."""
+    """Return the same for people: without baggage, which is between programs."""
     if text is None or not text.startswith("{"):
         return text
     carrier = decode_trace(text)

@@ -34,7 +34,7 @@ def start_cooldown(
 
 
 def forget_old_cooldown(row: QueueRow, now: datetime) -> None:
-    """A success: what lies long enough in the past is forgotten."""
+    """Reset a cool-down that ended long enough ago, after a success."""
     if row.cool_until is not None and row.cool_until <= now - RESET_AFTER:
         row.cool(None, 0)
 

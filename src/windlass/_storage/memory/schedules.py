@@ -96,7 +96,9 @@ class MemorySchedules:
         return Written.WRITTEN
 
     def _repeats(self, write: ScheduleWrite, row: ScheduleRow | None) -> bool:
-        """Whether things are as this write would leave them, because it has already happened."""
+        """Return whether things are as this write would leave them, because it has already
+        happened.
+        """
         if row is None:
             return write.body is None
         return row.revision == write.revision + 1 and row.body == write.body

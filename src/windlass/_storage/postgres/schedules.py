@@ -99,8 +99,8 @@ class PostgresSchedules:
         return [_ANSWER.decode(answer) for answer in rows[0][0]]
 
     async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
-        """One has to wait too long, for that key most likely: it must not stop the others, nor hide
-        what became of them. It is to be decided anew, like one that is stale.
+        """Write each schedule alone: one that waits too long, most likely for that key, must not
+        stop the others or hide their results. It is decided anew, like a stale one.
         """
         answers: list[ScheduleAnswer] = []
         stopped: list[StoreBusy] = []
@@ -155,5 +155,5 @@ def _jobs(write: ScheduleWrite) -> str | None:
 
 
 def _ids(jobs: Sequence[JobId]) -> str | None:
-    """An array inside an array travels as text: they need not have the same length."""
+    """Return each array as text: arrays inside an array need not have the same length."""
     return f"{{{','.join(str(job) for job in known_ids(jobs))}}}" if jobs else None

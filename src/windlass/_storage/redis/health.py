@@ -45,7 +45,9 @@ async def server_health(line: LoopConnection) -> dict[str, float | str]:
 
 
 async def _persistence(line: LoopConnection, enabled: str | None) -> dict[str, str]:
-    """Whether it keeps an append-only file, and how soon that is on disk, which INFO leaves out."""
+    """Return whether it keeps an append-only file, and how soon that is on disk, which INFO leaves
+    out.
+    """
     if enabled is None:
         return {}
     known = {"appendonly": "yes" if enabled == "1" else "no"}

@@ -70,7 +70,7 @@ class RedisSchedules:
         return await self._named([name for name in names if name > after.encode()][:limit])
 
     async def _named(self, names: Sequence[bytes]) -> Sequence[ScheduleRow]:
-        """Several at a time: a row may be large."""
+        """Read several rows at a time: a row may be large."""
         found: list[ScheduleRow] = []
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
@@ -138,7 +138,7 @@ def _row(name: bytes, record: bytes, declared: bytes | None) -> ScheduleRow:
 
 
 def _parts(write: ScheduleWrite) -> list[Argument]:
-    """The arguments of schedule_write.lua."""
+    """Return the arguments of schedule_write.lua."""
     at = _due_us(write.next_at)
     most = _ANY if write.most_active is None else write.most_active
     due = "" if at is None else str(at)

@@ -213,6 +213,6 @@ def _refuse_older(prefix: str, found: str) -> NoReturn:
 
 
 def _locks(epoch: bytes) -> WorkerLocks:
-    """One folder per set of jobs: workers of others prove nothing here."""
+    """Return the folder of locks, one per set of jobs: workers of others prove nothing here."""
     directory = runtime_directory()
     return WorkerLocks(None if directory is None else str(Path(directory, epoch.decode())))

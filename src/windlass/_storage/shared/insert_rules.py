@@ -24,7 +24,7 @@ def skip_if_key_held(job: NewJob) -> NewJob:
 
 
 def is_repeat(job: NewJob, task: str, payload: bytes, key: str | None) -> bool:
-    """Whether what is stored under a job's id is that very call.
+    """Return whether what is stored under a job's id is that very call.
 
     Under the same unique key the arguments may have been replaced since.
     """

@@ -51,7 +51,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 def major_of(version: int) -> int:
-    """The part of a version that old workers must know."""
+    """Return the part of a version that old workers must know."""
     return version // _MAJOR
 
 
@@ -61,7 +61,9 @@ def last_of_major(version: int) -> int:
 
 
 def find_migrations(package: str) -> tuple[Migration, ...]:
-    """The migrations in a package folder, for example ``windlass._storage.sqlite.migrations``."""
+    """Return the migrations in a package folder, for example
+    ``windlass._storage.sqlite.migrations``.
+    """
     found = []
     for file in resources.files(package).iterdir():
         if not file.name.endswith(".sql"):

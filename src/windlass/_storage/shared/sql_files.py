@@ -66,6 +66,8 @@ def _included(body: str, parts: Mapping[str, str], origin: str) -> str:
 
 
 def load_sql(package: str, filename: str) -> Queries:
-    """The queries of ``filename`` in ``package``, for example ``windlass._storage.sqlite.sql``."""
+    """Return the queries of ``filename`` in ``package``, for example
+    ``windlass._storage.sqlite.sql``.
+    """
     text = (resources.files(package) / filename).read_text(encoding="utf-8")
     return parse_sql(text, f"{package}/{filename}")

@@ -49,7 +49,7 @@ _decode_about = msgspec.json.Decoder(WorkerDescription).decode
 
 
 def worker_description_text(start: WorkerStart) -> str:
-    """The text to store."""
+    """Return the text to store."""
     return msgspec.json.encode(WorkerDescription(start.signatures, start.pools)).decode()
 
 
@@ -62,7 +62,7 @@ def worker_description_of(text: str) -> WorkerDescription:
 
 
 def note_text(progress: Progress) -> str:
-    """The note with its data, as it is stored."""
+    """Return the note with its data, as it is stored."""
     note = progress.note.replace(_MARK, " ")
     if progress.data is None:
         return note

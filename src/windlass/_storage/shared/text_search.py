@@ -61,7 +61,7 @@ async def search_jobs(
 
 
 async def _judged(sought: SearchWords, page: Page) -> list[bool]:
-    """Which of the jobs show it; of many or large ones off the event loop."""
+    """Return which of the jobs show it; of many or large ones off the event loop."""
 
     def work() -> list[bool]:
         return sought.shown_among([texts_of(job) for job in page])

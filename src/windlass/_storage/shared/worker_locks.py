@@ -144,7 +144,7 @@ def _worker_file(directory: str, worker_id: str) -> str:
 
 
 def as_signed_64(number: int) -> int:
-    """A device or inode number as a database can store it: inodes may use all 64 bits."""
+    """Return a device or inode number as a database can store it: inodes may use all 64 bits."""
     return number & (2**63 - 1)
 
 
@@ -181,7 +181,9 @@ class WorkerLocks:
             lock.release()
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        """Only of this boot, by the very file it held: all three must match our own view."""
+        """Return whether a worker of this boot is dead, by the very file it held: all three must
+        match our own view.
+        """
         known = self.boot != "unknown" and worker.boot_id == self.boot and worker.lock_inode
         if self._directory is None or not known:
             return False
@@ -236,7 +238,8 @@ def _say_once() -> None:
 
 
 def runtime_directory() -> str | None:
-    """A private folder of this user for the locks of workers whose storage has no folder itself.
+    """Return a private folder of this user for the locks of workers whose storage has no folder
+    itself.
 
     None where there is no such place: then deaths are noticed by their leases alone.
     """

@@ -133,7 +133,9 @@ def _expire(connection: apsw.Connection, limit: int, now: int) -> list[JobId]:
 
 
 def _before(now: int, age: int) -> int:
-    """An age beyond all time is kept within what is stored as a number."""
+    """Return the instant of an age; one beyond all time is kept within what is stored
+    as a number.
+    """
     return max(now - age, -LAST_US)
 
 

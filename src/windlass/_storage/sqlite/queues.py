@@ -61,7 +61,7 @@ class CooldownChanges:
         return until - back, True
 
     def forgive(self, queue: str) -> None:
-        """One of those has seen a success."""
+        """Reset the cool-downs of a queue after a success."""
         self._set(queue, None, 0)
 
     def store(self) -> None:

@@ -148,7 +148,7 @@ async def run_job_now(visit: PageRequest, _: Nothing) -> JobBody:
 
 
 async def delete_job(visit: PageRequest, _: Nothing) -> DeleteTold:
-    """With all that is stored of it."""
+    """Delete a job with all that is stored of it."""
     return DeleteTold(await visit.orders.jobs.delete(await resolve_job(visit)))
 
 
@@ -161,7 +161,7 @@ async def edit_job(visit: PageRequest, asked: EditBody) -> JobBody:
 
 
 async def order_jobs(visit: PageRequest, asked: BulkBody) -> BulkReport:
-    """One order for all that match."""
+    """Apply one action to all matching jobs."""
     return await visit.orders.jobs.bulk(
         _order(asked),
         filter_of(asked.filter),
@@ -189,7 +189,7 @@ def _order(asked: BulkBody) -> JobAction:
 
 
 async def enqueue_job(visit: PageRequest, asked: EnqueueBody) -> Inserted:
-    """A new job, or the one that holds its key."""
+    """Enqueue a job, or return the one that holds its key."""
     task = visit.dashboard.app.tasks[asked.task]
     bound = task.options(
         queue=asked.queue,

@@ -38,7 +38,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
-    """By any filter, in an order."""
+    """List jobs by any filter, in an order."""
     page = await find_page(visit.admin, filter_of(asked), asked.size)
     now = await visit.admin.storage.now()
     jobs = fit_answer(job_line(job, now) for job in page)
@@ -49,12 +49,12 @@ async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
 
 
 async def count_jobs(visit: PageRequest, asked: Matching) -> Count:
-    """How many match, to ten thousand."""
+    """Return how many match, to ten thousand."""
     return await visit.admin.jobs.count(filter_of(asked), within=COUNT_TIMEOUT)
 
 
 async def get_job(visit: PageRequest, _: Nothing) -> JobBody:
-    """One of them."""
+    """Return one job."""
     job = await visit.admin.jobs.get(await resolve_job(visit))
     return job_body(job, await visit.admin.storage.now())
 
@@ -73,7 +73,7 @@ async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
 
 
 async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
-    """Why it is where it is."""
+    """Explain why a job is where it is."""
     return explanation_body(await visit.admin.jobs.explain(await resolve_job(visit)))
 
 

@@ -80,12 +80,12 @@ class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def queues(visit: PageRequest, asked: Names) -> Part:
-    """Those with settings."""
+    """List the queues with settings."""
     return page_by_name(await visit.admin.queues.list(), asked, name=lambda one: one.queue)
 
 
 async def queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
-    """One of them."""
+    """Return one queue."""
     return await visit.admin.queues.get(asked.queue)
 
 
@@ -120,7 +120,7 @@ async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
 
 
 async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It takes nothing new."""
+    """Let a worker claim no new jobs."""
     await visit.orders.workers.quiet(asked.worker)
     return await _worker(visit, asked.worker)
 
@@ -132,7 +132,7 @@ async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
 
 
 async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It leaves in order."""
+    """Stop a worker gracefully."""
     await visit.orders.workers.stop(asked.worker)
     return await _worker(visit, asked.worker)
 
@@ -147,7 +147,7 @@ async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
 
 
 async def limits(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the limits."""
     found = await visit.admin.limits.list()
     return page_by_name(found, asked, name=lambda one: one.spec.name, line=limit_body)
 
@@ -160,13 +160,13 @@ async def set_limit(visit: PageRequest, asked: LimitChange) -> LimitSpec:
 
 
 async def fill_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if nothing had started yet."""
+    """Fill a limit, as if nothing had started yet."""
     await visit.orders.limits.reset(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
 async def drain_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if all of it were spent."""
+    """Drain a limit, as if all of it were spent."""
     await visit.orders.limits.drain(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
@@ -176,7 +176,7 @@ async def _limit(visit: PageRequest, name: str) -> Sequence[LimitBody]:
 
 
 async def breakers(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the breakers."""
     return page_by_name(await visit.admin.breakers.list(), asked, name=lambda one: one.task)
 
 

@@ -172,7 +172,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_body(job: JobRecord, now: datetime) -> JobBody:
-    """For one job that the admin has told."""
+    """Return the body of one job of the admin."""
     arguments, fits = as_json(job.payload)
     result, result_fits = as_json(job.result)
     failed_before = job.attempt > job.max_attempts - job.budget
@@ -226,7 +226,7 @@ def explanation_body(told: Explanation) -> ExplanationBody:
 
 
 def schedule_body(report: ScheduleReport) -> ScheduleBody:
-    """The same with its call spelled out."""
+    """Return the same with its call spelled out."""
     plan = report.plan
     job = None if plan is None else plan.job
     return ScheduleBody(
@@ -253,14 +253,14 @@ def schedule_body(report: ScheduleReport) -> ScheduleBody:
 
 
 def limit_body(report: LimitReport) -> LimitBody:
-    """The same, no more of its budgets than a list has lines."""
+    """Return the same, no more of its budgets than a list has lines."""
     most = sorted(report.budgets, key=lambda one: (-one.running, one.key))[:ROWS]
     told = sorted(most, key=lambda one: one.key)
     return LimitBody(report.spec, told, len(report.budgets) - len(told))
 
 
 def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> SnapshotBody:
-    """The same with its schedules as the API tells them, or as many of them as fit."""
+    """Return the same with its schedules as the API tells them, or as many of them as fit."""
     cut = len(schedules) < len(told.schedules) and schedules
     after = schedules[-1].name if cut else told.schedules_after
     return SnapshotBody(
@@ -276,7 +276,7 @@ def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> Snapshot
 
 
 def as_json(stored: bytes | None) -> tuple[Any, bool]:
-    """The value, and whether it could be read: other programs may have written it."""
+    """Return the value, and whether it could be read: other programs may have written it."""
     if stored is None:
         return None, True
     try:

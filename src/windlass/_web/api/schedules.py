@@ -82,7 +82,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
-    """By name."""
+    """List schedules by name."""
     found, after = await visit.admin.schedules.page(
         after=asked.after or "", limit=asked.size, removed=asked.removed
     )
@@ -91,12 +91,12 @@ async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
 
 
 async def schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """One of them."""
+    """Return one schedule."""
     return schedule_body(await visit.admin.schedules.get(asked.schedule))
 
 
 async def preview_schedule(visit: PageRequest, asked: Preview) -> Sequence[datetime]:
-    """When it would fire."""
+    """Return when it would fire."""
     return await visit.admin.schedules.preview(asked.rule, asked.most)
 
 
@@ -107,12 +107,12 @@ async def run_schedule(visit: PageRequest, asked: ScheduleName) -> Triggered:
 
 
 async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """Until it is resumed."""
+    """Pause a schedule until it is resumed."""
     return schedule_body(await visit.orders.schedules.pause(asked.schedule))
 
 
 async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """From the next slot on."""
+    """Resume a schedule from the next slot on."""
     return schedule_body(await visit.orders.schedules.resume(asked.schedule))
 
 
@@ -150,7 +150,7 @@ async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBod
 
 
 async def remove_schedule(visit: PageRequest, asked: Removal) -> Forgotten:
-    """It fires no more."""
+    """Remove a schedule: it fires no more."""
     await visit.orders.schedules.remove(asked.schedule, cancel_runs=asked.cancel_runs)
     return Forgotten(asked.schedule)
 

@@ -160,7 +160,7 @@ def _brief(jobs: JobList) -> JobList:
 
 
 async def counts(visit: PageRequest, asked: Names) -> Part:
-    """By queue."""
+    """Count jobs by queue."""
     return page_by_name(await visit.admin.queues.counts(), asked, name=lambda one: one.queue)
 
 
@@ -203,7 +203,7 @@ def _group_line(group: ErrorGroup) -> ErrorGroup:
 
 
 async def workers(visit: PageRequest, asked: WorkerQuery) -> Part:
-    """Those that live, and those that have ended lately."""
+    """Return those that live, and those that have ended lately."""
     found = await visit.admin.workers.list(ended_within=timedelta(seconds=asked.ended_within))
     return page_by_name(found, asked, name=lambda one: one.start.id)
 
@@ -222,7 +222,7 @@ async def audits(visit: PageRequest, asked: AuditQuery) -> Sequence[AuditRecord]
 
 
 async def storage(visit: PageRequest, _: Nothing) -> StorageReport:
-    """How it is."""
+    """Return the state of the storage."""
     return await visit.admin.storage.report()
 
 

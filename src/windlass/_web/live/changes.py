@@ -62,7 +62,7 @@ _WHICH = re.compile(r"[0-9a-f]{32}")
 
 
 def is_server_stopping() -> bool:
-    """Whether uvicorn is about to leave.
+    """Return whether uvicorn is about to leave.
 
     It tells no application so, and waits for every answer to end: a process with a page open
     somewhere would outlive its SIGTERM by minutes, and be killed before it could leave in order.
@@ -121,7 +121,9 @@ class LiveChanges:
         *,
         every: float = POLL_SECONDS,
     ) -> None:
-        """``looks``: a part's name and what to compare; ``looks_at``: the name before the dash."""
+        """Make it. ``looks``: a part's name and what to compare; ``looks_at``: the name before the
+        dash.
+        """
         self._admin = admin
         self._looks = looks
         self._looks_at = looks_at
@@ -139,7 +141,7 @@ class LiveChanges:
         return len(self._streams) >= MAX_STREAMS
 
     def full_for(self, who: str, each: int = MAX_STREAMS_PER_PERSON) -> bool:
-        """Whether none is left for this person, who may have ``each``."""
+        """Return whether none is left for this person, who may have ``each``."""
         return sum(stream.who == who for stream in self._streams) >= each
 
     async def listen(

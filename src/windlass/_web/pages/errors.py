@@ -77,7 +77,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 async def errors(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     scope = ErrorScope.of(visit)
     found = await visit.admin.errors.groups(
@@ -100,7 +100,9 @@ async def errors(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """How many have failed, and what happened last: grouping them all would cost too much."""
+    """Return how many have failed, and what happened last: grouping them all would cost
+    too much.
+    """
     now = await admin.storage.now()
     lately = await admin.stats.rollups(minute_of(now), now + timedelta(minutes=1))
     failed = [(one.queue, one.failed) for one in await admin.queues.counts()]
@@ -151,7 +153,7 @@ def _jobs(report: BulkReport) -> str:
 
 
 async def _until(visit: PageRequest, now: datetime) -> datetime:
-    """The instant the question was asked at, as its form carries it."""
+    """Return the instant the question was asked at, as its form carries it."""
     if visit.method == "GET":
         return now + timedelta(microseconds=1)
     try:

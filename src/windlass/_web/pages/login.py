@@ -19,13 +19,13 @@ __all__ = ["home", "login", "login_by_link", "logout"]
 
 
 async def home(visit: PageRequest) -> Response:
-    """The first page there is."""
+    """Return the first page there is."""
     first = next(entry for entry in NAVIGATION if entry.path in visit.dashboard.paths)
     return visit.go(first.path)
 
 
 async def login(visit: PageRequest) -> Response:
-    """A name and a password, or a token in its place."""
+    """Log in by a name and a password, or a token in its place."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
@@ -61,7 +61,7 @@ def _too_many(visit: PageRequest, wait: float, *, name: str = "", wanted: str = 
 
 
 async def login_by_link(visit: PageRequest) -> Response:
-    """By the link that was printed. It works once, and does not stay in the address."""
+    """Log in by the link that was printed. It works once, and does not stay in the address."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
@@ -86,7 +86,7 @@ async def login_by_link(visit: PageRequest) -> Response:
 
 
 async def logout(visit: PageRequest) -> Response:
-    """Nothing opens with the old cookie afterwards."""
+    """Log out. Nothing opens with the old cookie afterwards."""
     door = _own_door(visit)
     if door is None:
         message = "the application that serves this dashboard logged you in; log out there"

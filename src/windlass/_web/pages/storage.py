@@ -42,12 +42,14 @@ class ClockSkew(msgspec.Struct, frozen=True):
 
 
 async def storage(visit: PageRequest) -> Response:
-    """The page, with what can be judged without asking anybody else."""
+    """Return the page, with checks that need no other connection."""
     return await _page(visit, None)
 
 
 async def checks(visit: PageRequest) -> Response:
-    """All checks. An order, for it opens a second connection and sends a hint through it."""
+    """Run all checks. An action, because it opens a second connection and sends a hint
+    through it.
+    """
     if visit.method == "GET":
         return visit.go(_PAGE)
     found = await visit.admin.doctor.check(tasks=visit.dashboard.app.tasks)
@@ -74,7 +76,7 @@ async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Respon
 
 
 def _skews(workers: Sequence[WorkerRecord]) -> list[ClockSkew]:
-    """The worst first."""
+    """Return the worst first."""
     found = [
         ClockSkew(worker, worker.start.clock - worker.started_at)
         for worker in workers

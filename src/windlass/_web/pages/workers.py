@@ -103,7 +103,7 @@ class WorkerTotals(msgspec.Struct, frozen=True):
 
 
 async def workers(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     rows = [
         WorkerListRow(record, now) for record in await visit.admin.workers.list(ended_within=_SHOWN)
@@ -166,7 +166,7 @@ def _crew(rows: Iterable[WorkerListRow]) -> WorkerTotals:
 
 
 def _back(visit: PageRequest) -> str:
-    """The page it was ordered on."""
+    """Return the page that the action came from."""
     if visit.asked("back") != "worker":
         return _PAGE
     return page_path("/workers/one", worker=visit.needed("worker"))

@@ -51,7 +51,7 @@ class Assets:
         return self._by_source[source].name
 
     def respond(self, request: Request, name: str) -> Response | None:
-        """The file of that name, if there is one."""
+        """Return the file of that name, if there is one."""
         asset = self._by_name.get(name)
         if asset is None:
             return None

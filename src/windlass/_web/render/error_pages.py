@@ -211,7 +211,7 @@ def _of_the_question(error: WindlassError) -> PageError | None:
 
 
 def error_response(visit: PageRequest, failure: PageError, *, as_json: bool) -> Response:
-    """The failure as a response."""
+    """Return the failure as a response."""
     if as_json:
         response = _problem(visit, failure)
     else:

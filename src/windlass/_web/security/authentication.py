@@ -68,7 +68,7 @@ class Authentication(Protocol):
         ...
 
     def used(self, request: Request) -> None:
-        """A person is there: they did something by their own hand."""
+        """Mark the session as used by a person."""
         ...
 
 
@@ -131,7 +131,7 @@ class BuiltinAuthentication:
         set_cookie(request, response, session_cookie(request), self.sessions.open(person))
 
     def let_out(self, request: Request, response: Response) -> None:
-        """The session ends here, and the browser forgets its cookie."""
+        """End the session, and delete its cookie in the browser."""
         name = session_cookie(request)
         self.sessions.close(request.cookies.get(name, ""))
         set_cookie(request, response, name, "")
@@ -187,7 +187,7 @@ class HostAuthentication:
         return AuthenticatedPerson(person=person, token=token or new_secret(), new_token=not token)
 
     def used(self, request: Request) -> None:
-        """The host was asked, and may have taken note of it."""
+        """Do nothing: the host was asked, and may have taken note of it."""
 
 
 def _person(answer: object) -> Person | None:
@@ -229,12 +229,12 @@ def session_cookie(request: Request) -> str:
 
 
 def form_cookie(request: Request) -> str:
-    """The same for the token of forms."""
+    """Return the same for the token of forms."""
     return _cookie(request, "form")
 
 
 def notice_cookie(request: Request) -> str:
-    """The same for the words that the next page shows."""
+    """Return the same for the words that the next page shows."""
     return _cookie(request, "notice")
 
 
@@ -246,7 +246,7 @@ def _cookie(request: Request, what: str) -> str:
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
-    """For our own pages only, out of reach of scripts. Nothing to say: it is forgotten."""
+    """Set a cookie for our own pages only, out of reach of scripts. An empty value deletes it."""
     response.set_cookie(
         name,
         value,

@@ -64,7 +64,7 @@ class ReadLimiter:
 
     @asynccontextmanager
     async def one(self, who: str) -> AsyncIterator[None]:
-        """A place for as long as this lasts; NoPlace if none becomes free in time."""
+        """Take a place for as long as this lasts; NoPlace if none becomes free in time."""
         own = self._own.get(who) or _PersonReads(self._each)
         if own.looks >= self._each + OWN_LINE:
             raise TooManyOwnReads

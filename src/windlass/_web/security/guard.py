@@ -54,7 +54,7 @@ class RouteGuard:
         self._dashboard = dashboard
 
     async def answer(self, request: Request) -> Response:
-        """The page, or why not."""
+        """Return the page, or the reason for a refusal."""
         visit = PageRequest(request, self._dashboard, None)
         try:
             failure = _unfit(request, self._dashboard.hosts)
@@ -103,7 +103,7 @@ class RouteGuard:
         return response
 
     async def _made(self, visit: PageRequest, who: str) -> Response:
-        """The page itself, in its turn and within its time."""
+        """Make the page, in its turn and within its time."""
         heavy = visit.method in self._route.heavy
         reads = visit.method == "GET" and self._route.answers != "stream"
         within = READ_TIMEOUT if reads else CHECK_TIMEOUT if heavy else None

@@ -51,7 +51,7 @@ class Sessions:
         return cookie
 
     def find(self, cookie: str) -> Session | None:
-        """The session, if it is not over."""
+        """Return the session, if it is not over."""
         key = _digest(cookie)
         session = self._open.get(key)
         if session is None or self._over(session):

@@ -67,7 +67,7 @@ class ParentConnection:
             self._socket.sendall(framed)
 
     def hear(self) -> protocol.ToChild | None:
-        """The next frame; None when the worker is gone."""
+        """Return the next frame; None when the worker is gone."""
         head = self._exactly(protocol.HEAD.size)
         if head is None:
             return None
@@ -197,8 +197,8 @@ class ChildRunner:
         self._line.say(protocol.encode_outcome(ended.outcome, megabytes_used()))
 
     def _keep(self, job: ClaimedJob, record: logging.LogRecord) -> bool:
-        """A log line for the worker to store. On any thread; each is said at once, so that a crash
-        does not cost the last words.
+        """Send a log line to the worker. On any thread; at once, so that a crash does not lose the
+        last lines.
         """
         if job.claim in self.runner.active and self._kept is not None:
             line = line_of(job, record) if record.levelno >= self._kept else None

@@ -27,7 +27,7 @@ class ProcessMemory(msgspec.Struct, frozen=True):
 
 
 def memory_of(pid: int) -> ProcessMemory | None:
-    """The memory of another process; None where the system does not say, or it is dead."""
+    """Return the memory of another process; None where the system does not say, or it is dead."""
     if sys.platform != "linux":
         return None
     try:

@@ -42,8 +42,8 @@ class ChildPool:
         task_named: Callable[[str], Task[..., Any]],
         lines: LogCollector,
     ) -> None:
-        """No child runs before the first job, or `warm`. ``task_named`` finds the tasks of their
-        calls; ``lines`` stores what their runs log.
+        """Make a pool; no child runs before the first job, or `warm`. ``task_named`` finds the
+        tasks of their calls; ``lines`` stores the log lines of its runs.
         """
         self._lines = lines
         self._locate = locate
@@ -62,11 +62,11 @@ class ChildPool:
             self._spare.add_done_callback(self._spare_ready)
 
     def seat(self) -> AssignedChild:
-        """A child for one run."""
+        """Yield a child for one run."""
         return AssignedChild(self)
 
     async def take(self) -> ChildProcess:
-        """A child that waits for a job."""
+        """Return a child that waits for a job."""
         while self._idle:
             child = self._idle.pop()
             if child.usable:
@@ -192,12 +192,16 @@ class AssignedChild:
         return await self._child.run(job)
 
     async def value(self, job: ClaimedJob) -> Any:
-        """The same for middleware: what was returned, or an exception that says what happened."""
+        """Return the same for middleware: what was returned, or an exception that says what
+        happened.
+        """
         return unwrap_outcome(await self.run(job))
 
 
 def unwrap_outcome(outcome: Outcome) -> Any:
-    """An outcome as middleware knows it: a value, or an exception that carries the outcome."""
+    """Return an outcome as middleware knows it: a value, or an exception that carries
+    the outcome.
+    """
     error: Exception
     match outcome:
         case core.Succeeded(result):

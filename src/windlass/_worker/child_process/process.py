@@ -180,7 +180,7 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """The same, and wait for it: the event loop may not turn again."""
+        """End it, and wait for it: the event loop may not turn again."""
         self.end_now()
         if self._process is not None and self._alive:
             self._stop_watching()

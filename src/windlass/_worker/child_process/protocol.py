@@ -177,7 +177,7 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def levels() -> Levels:
-    """Those of this process."""
+    """Return those of this process."""
     return {name: logging.getLogger(name or None).level for name in ("", "windlass")}
 
 
@@ -188,11 +188,11 @@ def encode_frame(frame: ToChild | FromChild) -> bytes:
 
 
 def encode_outcome(outcome: Outcome, megabytes: float) -> RunOutcome:
-    """An outcome for the line."""
+    """Return an outcome for the line."""
     return RunOutcome(type(outcome).__name__, _encode(outcome), megabytes)
 
 
 def decode_outcome(frame: RunOutcome) -> Outcome:
-    """The outcome that was sent."""
+    """Return the outcome that was sent."""
     outcome: Outcome = msgspec.msgpack.decode(frame.outcome, type=_KINDS[frame.kind])
     return outcome

@@ -34,7 +34,7 @@ def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def prepare_child() -> None:
-    """Called first thing in a child: die with the worker, and leave signals to it."""
+    """Make a child die with the worker, and leave signals to it. Called first."""
     if sys.platform == "linux":
         # The line's end says the same, but not to code that never lets go of the interpreter.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -50,7 +50,7 @@ def _left_to_the_worker(_number: int, _frame: object) -> None:
 
 
 def refuse_in_child() -> None:
-    """A worker in a child would start children, and so on."""
+    """Refuse a worker in a child: it would start children, and so on."""
     begun_as = getattr(sys.modules.get("__main__"), "__spec__", None)
     if begun_as is not None and begun_as.name == _MAIN:
         message = (

@@ -23,7 +23,7 @@ class Slots:
     """
 
     def __init__(self, settings: WorkerSettings, wake: asyncio.Event) -> None:
-        """All slots are free. ``wake`` is what the claimer waits for."""
+        """Make it with all slots free. ``wake`` is the event that the claimer waits for."""
         self._own = settings.queues
         self.separate: bool = settings.queues is not None
         """Whether queues have slots of their own."""
@@ -53,12 +53,12 @@ class Slots:
         return own is not None and any(self._used_by[queue] >= own[queue] for queue in own)
 
     def take(self, queue: str) -> None:
-        """A job of ``queue`` starts."""
+        """Take a slot for a job of ``queue``."""
         self.used += 1
         self._used_by[queue] = self._used_by.get(queue, 0) + 1
 
     def give(self, queue: str) -> None:
-        """A job of ``queue`` has ended."""
+        """Give back the slot of a job of ``queue``."""
         self.used -= 1
         self._used_by[queue] -= 1
         if self._awaited:

@@ -129,7 +129,7 @@ class Throttles:
         self._told: set[str] = set()
 
     def __call__(self, job: ClaimedJob, outcome: Throttled) -> Throttled:
-        """The outcome with a wait that makes sense."""
+        """Return the outcome with a wait that makes sense."""
         if outcome.odd:
             taken = f"{outcome.after.total_seconds():g} s"
             self._warn(job, f"an invalid wait ({outcome.odd}); using {taken} instead")

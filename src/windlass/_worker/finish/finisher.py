@@ -122,7 +122,7 @@ class Finisher:
                 self._bus.publish(transition_event(job, ended, answer, applied.at))
 
     def holds(self, claim: Claim) -> bool:
-        """Whether an outcome of this claim waits to be stored."""
+        """Return whether an outcome of this claim waits to be stored."""
         return claim in self.waiting or claim in self._sending
 
     @property
@@ -136,7 +136,7 @@ class Finisher:
         return not self.waiting and not self._sending
 
     def await_stored(self) -> bool:
-        """Whether every outcome is stored; if not, the claimer is woken once when they are.
+        """Return whether every outcome is stored; if not, the claimer is woken once when they are.
 
         Those that the store refuses in any form do not count: they may be refused for ever.
         """

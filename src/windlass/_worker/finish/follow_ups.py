@@ -42,7 +42,7 @@ class FollowUpJobs:
         """The tasks whose successes are followed by a job."""
 
     def __call__(self, job: ClaimedJob, transition: Transition) -> Transition:
-        """Add the job that follows, if there is one and this is the end."""
+        """Return the transition with the follow-up job, if there is one and this is the end."""
         try:
             wanted = self._follow_up(job, transition.verb)
         except Exception:

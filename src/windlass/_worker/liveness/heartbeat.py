@@ -70,7 +70,7 @@ class Heartbeat:
                 await self._pulse.close()
 
     async def step(self) -> bool:
-        """One beat; whether the store still takes us for living."""
+        """Send one heartbeat. Return whether the store still has us as live."""
         worker = self._identity.id
         if self._pulse is None:  # made here: it belongs to the loop it beats on
             self._pulse = self._workers.pulse()

@@ -71,12 +71,12 @@ class Pruner:
         return "done"
 
     async def retention(self) -> str:
-        """One round, in words."""
+        """Run one round. Return its result in words."""
         removed = await self.step()
         return f"{removed:,} job{'' if removed == 1 else 's'} removed"
 
     async def step(self) -> int:
-        """One round of expiry and retention; how many jobs went."""
+        """Run one round of expiry and retention. Return the number of deleted jobs."""
         settings, store = self._settings, self._store
         removed = await run_in_chunks(self._expire)
         quiet = settings.keep_succeeded, self._queues.keep_succeeded

@@ -154,7 +154,9 @@ class Reaper:
     async def _followed(
         self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition]
     ) -> Sequence[Transition]:
-        """With the jobs that follow those that have failed for good: few, if any."""
+        """Return transitions with the follow-up jobs of those that have failed for good: few, if
+        any.
+        """
         failed = [
             job.claim.job
             for job, end in zip(orphans, lost, strict=True)

@@ -25,14 +25,14 @@ class StoreContact:
         self._last: float | None = None
 
     def reached(self) -> None:
-        """A beat was answered."""
+        """Record an answered heartbeat."""
         now = self._clock()
         if self._since is None or self._last is None or now - self._last > self._gap:
             self._since = now
         self._last = now
 
     def missed(self) -> None:
-        """A beat was not answered."""
+        """Record an unanswered heartbeat."""
         self._since = None
 
     @property

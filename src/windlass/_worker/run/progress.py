@@ -70,7 +70,7 @@ class ProgressReporter:
             await report_last(self._jobs, [(claim, note)])
 
     def flush_from_thread(self, claim: Claim) -> None:
-        """The same from a thread of a handler's, which waits for it a moment."""
+        """Flush from a thread of a handler, which waits for it a moment."""
         if self._loop is None or _loop_of_this_thread() is not None:
             return
         with suppress(TimeoutError):

@@ -159,7 +159,7 @@ class Runner:
             self.crash(claim, error)
 
     def _leaving(self) -> bool:
-        """Whether this worker is itself being cancelled."""
+        """Return whether this worker is itself being cancelled."""
         own = None if self._worker is None else self._worker.own
         if own is None or not own.cancelled:
             return False
@@ -310,7 +310,7 @@ class Runner:
     async def _innermost(
         self, run: Execution, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The handler inside its middleware; the time limit is around all of it."""
+        """Run the handler inside its middleware; the time limit is around all of it."""
         if task.is_async:
             return await task.function(*args, **kwargs)
         run.move(on_loop=False)  # as without middleware: a thread is asked to end and waited for
@@ -322,7 +322,7 @@ class Runner:
         return await value if inspect.isawaitable(value) else value
 
     async def _in_child(self, run: Execution, task: Task[..., Any], children: ChildPool) -> Outcome:
-        """The handler in a child process; its middleware runs here, around the call."""
+        """Run the handler in a child process; its middleware runs here, around the call."""
         run.move(on_loop=True)  # cancelling this body ends the child's run
         job, limit = run.job, self._limit(run.job, task)
         run.enter(entered=False)

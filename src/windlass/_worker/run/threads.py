@@ -25,7 +25,7 @@ class Return:
     __slots__ = ("_error", "_value")
 
     def __init__(self, value: object, error: BaseException | None) -> None:
-        """One of the two counts."""
+        """Make it with a value or an error: one of the two counts."""
         self._value = value
         self._error = error
 
@@ -47,7 +47,7 @@ class ThreadPool:
     """
 
     def __init__(self) -> None:
-        """No thread runs before the first function."""
+        """Make it; no thread runs before the first function."""
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._idle = 0
         self._count = 0

@@ -76,14 +76,14 @@ class FinishInTransaction:
         """Runs that have called finish, and what they asked to be written."""
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
-        """On a connection that is awaited."""
+        """Write the success on a connection that is awaited."""
         await self._progress.flush(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
             await self._storage.transactions.finish(connection, success)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
-        """On a connection that blocks: from any thread."""
+        """Write the success on a connection that blocks: from any thread."""
         self._progress.flush_from_thread(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:

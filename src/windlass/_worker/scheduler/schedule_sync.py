@@ -26,7 +26,7 @@ class ScheduleSync:
     """Says what schedules this process's code has, also when a plugin comes or goes."""
 
     def __init__(self, schedules: Schedules, plans: Plans) -> None:
-        """Nothing is said before the first step."""
+        """Make it; nothing is stored before the first step."""
         self._schedules = schedules
         self._plans = plans
         self._said: dict[str, Schedule] = {}

@@ -250,7 +250,7 @@ class Scheduler:
     async def _ends(
         self, known: Sequence[ScheduleView], ended: Mapping[JobId, str]
     ) -> Mapping[JobId, datetime]:
-        """When the last runs of those that wait for it have ended, where it can be read."""
+        """Return when the last runs of those that wait for it have ended, where it can be read."""
         last = [k.state.runs[-1].job for k in known if k.state.plan.follows and k.state.runs]
         asked = [job for job in last if job is not None and job in ended]
         jobs = await self._storage.admin.get(asked) if asked else ()
@@ -363,13 +363,15 @@ class Scheduler:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was asked to end, and not merely something that it awaits."""
+    """Return whether this task was asked to end, and not merely something that it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def _in_chunks(moves: Sequence[FireDecision]) -> Iterator[list[FireDecision]]:
-    """In order, with a bounded number of jobs in each; one schedule stays whole."""
+    """Yield decisions in order, with a bounded number of jobs in each chunk; one schedule stays
+    whole.
+    """
     bite: list[FireDecision] = []
     jobs = 0
     for one in moves:

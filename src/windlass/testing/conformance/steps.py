@@ -50,13 +50,13 @@ def a_job(**asked: Any) -> NewJob:
 
 
 def keyed(key: str, window: Window = Window.UNTIL_FINISHED, **asked: Any) -> NewJob:
-    """A job with a unique key."""
+    """Return a job with a unique key."""
     period = HOUR if window is Window.FOR_A_TIME else None
     return a_job(unique=UniqueKey(key, window, period), **asked)
 
 
 def limited(*limits: str, **asked: Any) -> NewJob:
-    """A job that counts against limits: ``"name"`` or ``"name:key"``."""
+    """Return a job that counts against limits: ``"name"`` or ``"name:key"``."""
     parts = [limit.partition(":") for limit in limits]
     return a_job(limits=tuple(LimitUse(name, key) for name, _, key in parts), **asked)
 
@@ -135,7 +135,7 @@ async def claim_one(storage: Storage, worker: str = "w1", *, solo: bool = False)
 
 
 async def started(storage: Storage, job: NewJob | None = None, worker: str = "w1") -> ClaimedJob:
-    """A running job: its worker enlisted, itself stored and claimed."""
+    """Return a running job: its worker enlisted, itself stored and claimed."""
     await enlist(storage, worker)
     (wanted,) = await add(storage, job or a_job())
     claimed = await claim_one(storage, worker)
@@ -169,7 +169,7 @@ async def succeeded(storage: Storage, job: ClaimedJob) -> TransitionAnswer:
 
 
 async def failed(storage: Storage, job: NewJob | None = None, **asked: Any) -> JobId:
-    """A failed job's id."""
+    """Return a failed job's id."""
     running = await started(storage, job or a_job(**asked))
     await happened(storage, running, GaveUp(OOPS))
     return running.claim.job
@@ -226,7 +226,7 @@ async def throttled(
 
 
 async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> JobRecord:
-    """The stored job, which must be there."""
+    """Return the stored job, which must be there."""
     match job:
         case ClaimedJob():
             wanted = job.claim.job
@@ -240,7 +240,7 @@ async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> JobRecord:
 
 
 async def every(storage: Storage, wanted: JobFilter, *, limit: int = 100) -> list[JobId]:
-    """The ids of all matching jobs, newest first, however many pages they take."""
+    """Return the ids of all matching jobs, newest first, however many pages they take."""
     found: list[JobId] = []
     page = await storage.admin.find(wanted, limit=limit)
     found += [job.id for job in page]

@@ -50,7 +50,9 @@ async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
 
 
 async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *queues: str) -> bool:
-    """Whether what is done does not wake a subscriber, for these queues if some are named."""
+    """Return whether what is done does not wake a subscriber, for these queues if some
+    are named.
+    """
     for _ in range(3):  # one hint may be that of a connection that begins to listen
         async with _subscribed(storage, queues) as called:
             await act()

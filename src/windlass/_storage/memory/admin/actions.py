@@ -38,12 +38,14 @@ REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 def retakes_key(row: JobRow) -> bool:
-    """Whether the job holds its key again. A key held until the start was given up for good."""
+    """Return whether the job holds its key again. A key held until the start was given
+    up for good.
+    """
     return row.asked.unique is not None and row.asked.unique.window is not Window.UNTIL_STARTED
 
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
-    """The job waits again, ready now, with a fresh budget. Its key is free, or its own."""
+    """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own."""
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)

@@ -142,7 +142,7 @@ class MemoryCopy:
 
 
 def _row(stored: StoredJob) -> JobRow:
-    """The job as it was, but for its number."""
+    """Return the job as it was, but for its number."""
     job = stored.job
     row = JobRow(
         asked=asked_of(stored),

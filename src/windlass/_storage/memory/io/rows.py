@@ -104,7 +104,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, asked: NewJob, *, now: datetime, seq: int = 0) -> JobRow:
-        """A new job, waiting."""
+        """Return a new job, waiting."""
         return cls(
             asked=asked,
             seq=seq,
@@ -131,7 +131,9 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         return self.state in TERMINAL
 
     def is_retrying(self) -> bool:
-        """Whether it waits after an attempt that was spent since it was enqueued or requeued."""
+        """Return whether it waits after an attempt that was spent since it was enqueued or
+        requeued.
+        """
         spent = self.attempt > self.max_attempts - self.asked.max_attempts
         return self.state is State.WAITING and spent
 
@@ -170,7 +172,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.attempt = max(0, self.attempt - 1)
 
     def note_started(self) -> None:
-        """A job that was started once does not expire, and gave its key up for good."""
+        """Mark the job as started: it does not expire any more, and gave its key up for good."""
         self.expires_at, self.key_spent = None, True
 
     def count_throttle(self) -> None:
@@ -239,7 +241,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         )
 
     def to_job(self, *, key_held: bool) -> JobRecord:
-        """The whole job, for people."""
+        """Return the whole job, for people."""
         asked = self.asked
         return JobRecord(
             id=asked.id,
@@ -287,7 +289,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         )
 
     def to_settled(self) -> Settled:
-        """A terminal job as a waiting caller needs it."""
+        """Return a terminal job as a waiting caller needs it."""
         error = self.error or AttemptError("", "")
         return Settled(
             self.asked.id, self.state, self.result, error.kind, error.message, self.reason
@@ -295,14 +297,14 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
 
 def due_of(asked: NewJob, now: datetime) -> datetime:
-    """When a job that is asked for now is due."""
+    """Return when a job that is asked for now is due."""
     if asked.delay is not None:
         return add_clamped(now, asked.delay)
     return now if asked.at is None else clamp_instant(asked.at)
 
 
 def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
-    """When a job that is asked for now is not wanted any more."""
+    """Return when a job that is asked for now is not wanted any more."""
     return None if asked.expires is None else add_clamped(now, asked.expires)
 
 

@@ -105,14 +105,14 @@ class ApplyRules:
             self.follow(transition.then)
 
     def note_start(self, row: JobRow, *, started: bool) -> None:
-        """A job that was started once does not expire; one that was not is as it was before."""
+        """Mark a started job as not expiring; a job that was not started is as it was before."""
         if started:
             row.note_started()
         elif not row.key_spent:
             self._unstarted.append(row)
 
     def retake_key(self, row: JobRow, now: datetime) -> None:
-        """A job that was not started holds its key again, unless another one does by now."""
+        """Give a job that was not started its key again, unless another one holds it by now."""
         unique = row.asked.unique
         if unique is None or unique.window is not Window.UNTIL_STARTED:
             return
@@ -158,7 +158,7 @@ class ApplyRules:
         return "" if transition.error is None else transition.error.message
 
     def remember(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        """Every claim that did not succeed stays in the history, unless it was only missed."""
+        """Add a claim that did not succeed to the history, unless it was only missed."""
         if verb is Verb.SUCCEED:
             row.blame(None)
             return

@@ -89,7 +89,7 @@ class ClaimRules:
             row.cool(row.cool_until and row.cool_until - back, row.cool_downs)
 
     def rests(self, queue: str, now: datetime) -> bool:
-        """Whether a queue cools down."""
+        """Return whether a queue cools down."""
         cool_until = self._db.queues[queue].cool_until
         return cool_until is not None and cool_until > now
 
@@ -152,7 +152,7 @@ class ClaimRules:
             del lanes[lane]
 
     def admit(self, visit: ClaimProgress, row: JobRow) -> bool:
-        """Whether every limit of the job lets it start now; if so, it takes from all of them."""
+        """Take from every limit of the job if all let it start now. Return whether they did."""
         if not row.asked.limits:
             return True
         gates, uses = self._db.gates, row.asked.limits
@@ -179,14 +179,14 @@ class ClaimRules:
         return min((at for at in (*due, *visit.opens_at) if at is not None), default=None)
 
     def opens(self, queue: str, now: datetime) -> datetime | None:
-        """When something of this queue becomes claimable by itself."""
+        """Return when something of this queue becomes claimable by itself."""
         cool_until = self._db.queues[queue].cool_until
         if cool_until is not None and cool_until > now:
             return cool_until
         return self._db.next_due(queue, self.head_start)
 
     def solo_due(self, visit: ClaimProgress, queues: Sequence[str]) -> bool:
-        """Whether a job could start if this worker asked for it alone."""
+        """Return whether a job could start if this worker asked for it alone."""
         if visit.solo:
             return False
         for queue in [queue for queue in queues if self.room(queue, visit.now)]:

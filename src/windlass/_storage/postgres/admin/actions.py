@@ -101,7 +101,7 @@ class PostgresActions:
 
 
 def _words(order: JobAction) -> tuple[Any, ...]:
-    """The order's name in ``order_jobs``, then reason, due time, priority and queue."""
+    """Return the order's name in ``order_jobs``, then reason, due time, priority and queue."""
     match order:
         case Requeue():
             return ("requeue", None, None, None, None)

@@ -42,9 +42,9 @@ BEGIN
     PERFORM keep_audit(p_audit, v_at, 1);
 END $$;
 
--- Whoever writes schedules locks their names first, those that are not stored, too, and then their
+-- Writers of schedules lock their names first, those that are not stored, too, and then their
 -- rows, always in the same order: two calls with the same names never wait for each other in a ring.
--- These locks come before all others: nobody who holds another one asks for them.
+-- These locks come before all others: no holder of another lock asks for them.
 CREATE OR REPLACE FUNCTION lock_schedules(p_names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -67,9 +67,9 @@ END $$;
 --   p_audits   who ordered it, for `keep_audit`, or NULL
 -- The answers, in order, as JSON (the struct `ScheduleAnswer`): written, stale, busy or
 -- held, and what else there is to say.
--- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
--- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
--- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
+-- An undefined limit: WL001, its name as the detail, and nothing is written.
+-- Waiting for a key under decision in an open transaction: 55P03 after lock_timeout.
+-- Jobs are stored together: keys are taken in the order of keys, for any order of the writes.
 -- A key that is taken between the look at it and that moment: 40001, and the same again finds it.
 CREATE OR REPLACE FUNCTION put_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],

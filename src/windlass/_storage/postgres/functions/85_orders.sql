@@ -1,6 +1,6 @@
 -- What people order for jobs, and the record of who did.
 
--- A note is JSON: the struct AuditNote in protocol/actions.py. NULL: nobody asked for a record. One
+-- A note is JSON: the struct AuditNote in protocol/actions.py. NULL: no record is wanted. One
 -- that is stored already stays as it is.
 CREATE OR REPLACE FUNCTION keep_audit(
     p_note text, p_now timestamptz, p_count bigint, p_answers text[] DEFAULT NULL
@@ -218,7 +218,7 @@ BEGIN
 END $$;
 
 -- `ActionStore.insert`: jobs as `insert_listed` takes them, and its answer. p_tells, p_repeats: as
--- `insert_keyed_jobs`. A key that somebody decides in an open transaction: 55P03.
+-- `insert_keyed_jobs`. A key under decision in an open transaction: 55P03.
 CREATE OR REPLACE FUNCTION insert_ordered(
     p_at timestamptz, p_durable boolean, p_jobs text, p_note text, p_tells boolean DEFAULT false,
     p_repeats boolean DEFAULT false

@@ -99,7 +99,7 @@ class PostgresConnection:
         within: float = STATEMENT_SECONDS,
         at_most: float | None = None,
     ) -> list[Row]:
-        """The rows of one statement, which is its own transaction.
+        """Return the rows of one statement, which is its own transaction.
 
         ``again``: it may be repeated when its answer was lost. The others: see `use`.
         """
@@ -113,7 +113,9 @@ class PostgresConnection:
     async def fetch_told(
         self, sql: str, *args: object, at_most: float | None = None
     ) -> tuple[list[Row], bool]:
-        """The same, and whether an earlier try may have been carried out: its answer was lost."""
+        """Return the same, and whether an earlier try may have been carried out: its answer was
+        lost.
+        """
         unsure = False
 
         async def run(connection: asyncpg.Connection) -> tuple[list[Row], bool]:

@@ -65,7 +65,7 @@ _POOLED = {"26000", "42P05"}
 
 
 def error_meaning_of(error: BaseException) -> ErrorMeaning:
-    """Whether, and how, to try again."""
+    """Return whether, and how, to try again."""
     if isinstance(error, asyncpg.PostgresError):
         code = error.sqlstate or ""
         if code in _LOST or code.startswith("08"):
@@ -91,12 +91,14 @@ def error_meaning_of(error: BaseException) -> ErrorMeaning:
 
 
 def _lacks_tls(error: BaseException) -> bool:
-    """Whether the server, asked for TLS, said that it has none: it does so until it is changed."""
+    """Return whether the server, asked for TLS, said that it has none: it does so until it is
+    changed.
+    """
     return isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error)
 
 
 def translate(error: BaseException, where: str) -> Exception:
-    """The error to raise; ``where`` is the place as it may be shown."""
+    """Return the error to raise; ``where`` is the place as it may be shown."""
     if isinstance(error, WindlassError | FunctionError):
         return error
     if isinstance(error, asyncpg.PostgresError):

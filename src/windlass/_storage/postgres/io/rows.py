@@ -25,14 +25,14 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def stored_id(job: JobId) -> JobId:
-    """An id that is to be stored."""
+    """Return an id that is to be stored."""
     if len(job) != 32 or not _HEX.issuperset(job):
         raise InvalidArgument(f"a job id is 32 hex digits, got {job!r}")
     return job
 
 
 def stored_span(span: timedelta | None) -> int | None:
-    """A duration in microseconds, within what a bigint and the calendar hold."""
+    """Return a duration in microseconds, within what a bigint and the calendar hold."""
     return None if span is None else min(span_us(span), LAST_US)
 
 
@@ -67,7 +67,7 @@ def _in_order(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list[ClaimedJob]:
-    """Rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
+    """Decode rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
     jobs: list[ClaimedJob] = []
     for row in _in_order(rows):
         seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras, _ = row
@@ -95,7 +95,9 @@ def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list
 
 
 def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
-    """The fields of a claimed job from ``lost`` on, as ``extras_of`` in the schema has them."""
+    """Return the fields of a claimed job from ``lost`` on, as ``extras_of`` in the
+    schema has them.
+    """
     lost, solo, missed_at, backoff, kind, text, tenant, principal, correlation, trace, tags = (
         extras[:_EXTRAS]
     )

@@ -52,7 +52,7 @@ class PostgresServer:
         self._identity: _ServerIdentity | None = None
 
     async def connect(self) -> asyncpg.Connection:
-        """A new connection; of several hosts, to one that takes writes."""
+        """Open a connection; of several hosts, to one that takes writes."""
         connection = await self._find()
         try:
             await self._recognise(connection)
@@ -131,7 +131,9 @@ class PostgresServer:
         self.pooled = pooled
 
     def suspects_pooler(self, error: BaseException) -> bool:
-        """A pooler that does not know one of our settings says so at login; it gets none then."""
+        """Return whether a login failed because of our settings: a pooler refuses those that it
+        does not know.
+        """
         refused = getattr(error, "sqlstate", None) == "08P01"
         if not refused or self.pooled is not False:
             return False
@@ -158,7 +160,7 @@ class PostgresServer:
 
 
 def socket_of(connection: asyncpg.Connection) -> socket.socket | None:
-    """The socket that a connection uses."""
+    """Return the socket that a connection uses."""
     transport = getattr(connection, "_transport", None)
     found: socket.socket | None = transport and transport.get_extra_info("socket")
     return found

@@ -110,7 +110,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _hosts(netloc: str) -> tuple[PostgresHost, ...]:
-    """The hosts of ``user:password@a:5432,b:5433``; a socket's folder is percent-encoded."""
+    """Return the hosts of ``user:password@a:5432,b:5433``; a socket's folder is percent-encoded."""
     spec = netloc.rpartition("@")[2]
     if netloc.count("@") > 1:
         raise ConfigError(

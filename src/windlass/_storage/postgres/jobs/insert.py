@@ -74,7 +74,7 @@ def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
 
 
 def _unless_empty(column: list[Any]) -> list[Any] | None:
-    """A column that no job of the batch fills is None as a whole, and costs nothing."""
+    """Return a column, or None if no job of the batch fills it: then it costs nothing."""
     return None if all(value is None for value in column) else column
 
 
@@ -145,8 +145,8 @@ def _is_plain(job: NewJob) -> bool:
 def insert_answers(
     jobs: Sequence[NewJob], met: Iterable[tuple[int, str | None, bool | None]], *, unsure: bool
 ) -> list[Inserted]:
-    """The answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an earlier try
-    may have stored them.
+    """Return the answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an
+    earlier try may have stored them.
     """
     held: dict[int, tuple[str, bool]] = {}
     expired: dict[int, JobId] = {}

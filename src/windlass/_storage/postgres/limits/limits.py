@@ -111,7 +111,7 @@ class PostgresLimits:
 
 
 def _waits(spec: LimitSpec) -> str | None:
-    """How long a breaker stays open, as the text of an array: they differ in length."""
+    """Return how long a breaker stays open, as the text of an array: they differ in length."""
     if spec.breaker is None:
         return None
     return f"{{{','.join(str(stored_span(span)) for span in spec.breaker.waits)}}}"

@@ -4,7 +4,7 @@
 SELECT relname, n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE schemaname = $1;
 
 -- name: holding_back
--- Whoever holds a snapshot or a transaction number: no row that died since may be removed.
+-- Sessions that hold a snapshot or a transaction number: no row that died since may be removed.
 -- Anybody may see who and how many transactions ago; since when only of sessions of one's own role,
 -- or with pg_read_all_stats. Our own chores and other vacuums hold nothing back for us.
 SELECT 'connection ' || pid AS who, coalesce(usename, '') AS role,

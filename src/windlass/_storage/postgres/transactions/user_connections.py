@@ -56,7 +56,7 @@ async def _asyncpg(connection: Any, statement: Statement, request: str) -> Any:
 
 
 def _tuples(_: object) -> Callable[[Any], tuple[Any, ...]]:
-    """A row factory of our own: the connection's may make anything of a row."""
+    """Return a row factory of ours: the connection's may make anything of a row."""
     return tuple
 
 
@@ -171,7 +171,7 @@ _NEARLY = {
 
 
 def driver_of(connection: object) -> Driver:
-    """The driver of a connection; anything else is refused with what is accepted."""
+    """Return the driver of a connection; anything else is refused with what is accepted."""
     nearly = ""
     for kind in type(connection).__mro__:
         names = kind.__module__.partition(".")[0], kind.__name__

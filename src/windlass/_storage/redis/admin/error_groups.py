@@ -98,7 +98,7 @@ class RedisErrorGroups:
 
 
 def _grouped(faults: Iterable[_FailedJob]) -> list[ErrorGroup]:
-    """Those with the last failure first."""
+    """Return those with the last failure first."""
     groups: dict[tuple[str, str], list[_FailedJob]] = {}
     for fault in sorted(faults, reverse=True):
         groups.setdefault((fault.kind, fault.frame), []).append(fault)

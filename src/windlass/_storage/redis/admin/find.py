@@ -129,9 +129,9 @@ class RedisFinder:
         return await _paged(bites, wanted, limit, budget, far)
 
     async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
-        """Number and id of all jobs in the wanted states, where they are few; else None.
+        """Return number and id of all jobs in the wanted states, where they are few; else None.
 
-        A handful of failed jobs among a million others is then found without looking at those.
+        A handful of failed jobs among a million others is then found without reading those.
         """
         if len(states) == len(State):
             return None
@@ -219,8 +219,8 @@ class RedisFinder:
                 return
 
     async def _far_holder(self, wanted: JobFilter, said: bytes) -> JobRecord | None:
-        """The job that holds the wanted key, where it is so old that the first page would not
-        reach it. It belongs to that page, so on the pages behind it is left out.
+        """Return the job that holds the wanted key, where it is so old that the first page would
+        not reach it. It belongs to that page, so on the pages behind it is left out.
         """
         if wanted.key is None:
             return None
@@ -263,7 +263,7 @@ async def _paged(
 
 
 def _states(wanted: JobFilter) -> list[State]:
-    """The states that a wanted job may be in."""
+    """Return the states that a wanted job may be in."""
     states = set(State) if wanted.states is None else set(wanted.states)
     if wanted.shown is not None:
         states &= {State.WAITING if one in _WAITS else State(one.value) for one in wanted.shown}

@@ -56,7 +56,7 @@ def id_at(spot: ScorePosition) -> bytes:
 
 
 def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
-    """Where the page behind this spot begins."""
+    """Return where the page behind this spot begins."""
     score, member = spot
     match sort_field_of(order):
         case "enqueued":
@@ -68,7 +68,7 @@ def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
 
 
 def cursor_after_job(job: JobRecord, order: ListOrder) -> Cursor:
-    """Where the page behind this job begins."""
+    """Return where the page behind this job begins."""
     if sort_field_of(order) == "enqueued":
         return job.seq
     score = int(float(to_us(sort_time_of(job, order))))  # as a set has it
@@ -128,7 +128,9 @@ class SortedJobs:
         return [spot for spot in spots if until is None or spot[0] < to_us(until)]
 
     async def _started(self, after: ScorePosition | None, most: int) -> Sequence[ScorePosition]:
-        """No more than the slots of all workers, so they are sorted here."""
+        """Return the running jobs: no more than the slots of all workers, so they are
+        sorted here.
+        """
         packed = await self._db.run_aside(_RUNS, self._wanted.worker or "")
         spots = [(int(at), job) for job, at in _RUN.iter_unpack(packed)]
         spots.sort(reverse=self._back)

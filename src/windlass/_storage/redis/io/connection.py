@@ -68,18 +68,18 @@ class _PendingCall(msgspec.Struct, eq=False, kw_only=True):
         self.trouble = None
 
     def note(self, trouble: Exception) -> None:
-        """It was not answered; the first reason stays."""
+        """Record that it was not answered; the first reason stays."""
         self.trouble = self.trouble or trouble
 
     def need_text(self, trouble: Exception) -> None:
-        """The server does not know the script: the next try brings the text."""
+        """Record that the server does not know the script: the next try brings the text."""
         self.unknown, self.trouble = True, trouble
 
     def note_sent(self) -> None:
         self.sent = True
 
     def doubt(self) -> None:
-        """It may have been carried out: its answer was lost."""
+        """Record that it may have been carried out: its answer was lost."""
         self.unsure = True
 
     def command(self) -> bytes:

@@ -43,7 +43,9 @@ CONNECTION_ERRORS = (*_FAILURES, RuntimeError)
 
 
 def pack_command(command: Sequence[Argument]) -> bytes:
-    """A command as the server reads it. hiredis wants a tuple, and says "of one" in its types."""
+    """Return a command as the server reads it. hiredis wants a tuple, and says "of one" in its
+    types.
+    """
     whole: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
     return whole
 
@@ -60,7 +62,7 @@ class Dialer:
         self._down_since: float | None = None
 
     async def connect(self, *, answer: float = _ANSWER) -> AbstractConnection:
-        """A connection that is ready for commands; raises what redis-py raises."""
+        """Open a connection that is ready for commands; raises what redis-py raises."""
         connection = await self._find(answer)
         try:
             await _connect(connection)
@@ -163,7 +165,7 @@ class Dialer:
         return RedisNode(found[0].decode(), int(found[1]))
 
     async def _owner(self, node: RedisNode) -> RedisNode:
-        """The node that serves the slot of all our keys."""
+        """Return the node that serves the slot of all our keys."""
         ask = ("CLUSTER", "SLOTS")
         try:
             ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)

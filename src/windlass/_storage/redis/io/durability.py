@@ -41,7 +41,7 @@ class RedisServer(msgspec.Struct, frozen=True):
 
 
 async def check_server(line: LoopConnection, place: str) -> RedisServer:
-    """Whether this server can run the scripts at all."""
+    """Check whether this server can run the scripts at all."""
     try:
         found = await line.ask("HELLO", "2")
     except StorageUnavailable:
@@ -67,7 +67,7 @@ def _too_old(place: str, version: str) -> StorageError:
 async def check_durability(
     line: LoopConnection, place: str, asked: RedisDurability | None
 ) -> RedisDurability:
-    """The durability that counts; a server that would not keep it is refused."""
+    """Return the durability that counts; a server that would not keep it is refused."""
     if asked is not None and asked not in get_args(RedisDurability):
         raise ConfigError(
             f'durability for Redis is "local" (acknowledged jobs survive a crash of the server), '
@@ -161,7 +161,7 @@ async def _faults(line: LoopConnection) -> list[str] | None:
 
 
 async def read_setting(line: LoopConnection, name: str) -> str | None:
-    """One line of its configuration; None where it is hidden."""
+    """Return one line of its configuration; None where it is hidden."""
     try:
         found = await line.ask("CONFIG", "GET", name)
     except StorageUnavailable:
@@ -176,7 +176,9 @@ async def _append_failed(line: LoopConnection) -> bool:
 
 
 async def _delayed_syncs(line: LoopConnection) -> int | None:
-    """How often it wrote late because a sync was under way, since it started; None: not known."""
+    """Return how often it wrote late because a sync was under way, since it started; None: not
+    known.
+    """
     found = _DELAYED.search(await _persistence(line))
     return None if found is None else int(found[1])
 

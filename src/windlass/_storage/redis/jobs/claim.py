@@ -49,7 +49,7 @@ class ClaimedBatch(NamedTuple):
 
 
 def read_claim(worker: str, reply: Sequence[Any]) -> ClaimedBatch:
-    """The reply of claim.lua as records."""
+    """Return the reply of claim.lua as records."""
     now, live, next_at, solo_due, expired, aside, earlier = reply[:_FIRST_RECORD]
     at, records = instant_at(now), reply[_FIRST_RECORD:]
     before = {
@@ -81,7 +81,7 @@ def _ids(joined: bytes) -> list[JobId]:
 
 
 def _read_fresh(records: Iterable[bytes], at: datetime, worker: str) -> list[ClaimedJob]:
-    """Jobs that are claimed for the first time: on the path of every job."""
+    """Decode jobs that are claimed for the first time: on the path of every job."""
     jobs: list[ClaimedJob] = []
     decode = decode_request
     for record in records:
@@ -132,7 +132,7 @@ def _read_mixed(
     worker: str,
     unread: list[UnreadableJob],
 ) -> list[ClaimedJob]:
-    """Jobs some of which were claimed before, or cannot be decoded."""
+    """Decode jobs some of which were claimed before, or cannot be decoded."""
     jobs: list[ClaimedJob] = []
     for place, record in enumerate(records):
         kept, said = before.get(place, (b"", b""))
@@ -146,7 +146,7 @@ def _read_mixed(
 
 
 def _started(record: bytes, kept: bytes, said: bytes, at: datetime, worker: str) -> ClaimedJob:
-    """A claim that starts now; ``kept`` is the state record from before, if there is one."""
+    """Return a claim that starts now; ``kept`` is the state record from before, if there is one."""
     if not kept:
         (job,) = _read_fresh([record], at, worker)
         return job
@@ -162,8 +162,8 @@ def claimed_job(
     worker: str = "",
     again: int = 0,
 ) -> ClaimedJob:
-    """A running job from its records. ``again``: 1 if the state record is from before its claim,
-    which then is one of ``worker`` that began ``at``.
+    """Return a running job from its records. ``again``: 1 if the state record is from before its
+    claim, which then is one of ``worker`` that began ``at``.
     """
     asked, state = decode_request(record), state_record_of(kept)
     extras = asked.extras or JobExtras()

@@ -35,7 +35,7 @@ _PLAIN = _HEAD.pack(_NOW, 0, _NEVER, _REUSE)
 
 
 def insert_args(jobs: Sequence[NewJob]) -> list[bytes]:
-    """The arguments of insert.lua."""
+    """Return the arguments of insert.lua."""
     return [part for job in jobs for part in (_head(job), request_record(job))]
 
 
@@ -62,7 +62,7 @@ def require_limits(reply: Sequence[Any]) -> None:
 def insert_answers(
     jobs: Sequence[NewJob], reply: Sequence[bytes], *, unsure: bool = False
 ) -> list[Inserted]:
-    """The answers, from the reply of insert.lua.
+    """Return the answers, from the reply of insert.lua.
 
     ``unsure``: an earlier try may have stored them.
     """

@@ -90,7 +90,7 @@ decode_request = msgspec.msgpack.Decoder(JobRequest).decode
 
 
 def request_record(job: NewJob) -> bytes:
-    """The asked record from the budget on: the store puts instants and number in front."""
+    """Return the asked record from the budget on: the store puts instants and number in front."""
     unique, limits = job.unique, job.limits
     marks, special = 0, _NIL
     if unique is not None or limits:
@@ -112,7 +112,9 @@ def request_record(job: NewJob) -> bytes:
 
 
 def _special_of(job: NewJob) -> tuple[int, bytes]:
-    """Marks, and what Lua must know of a key and of limits: see ``special_of`` in jobs.lua."""
+    """Return marks, and what Lua must know of a key and of limits: see ``special_of``
+    in jobs.lua.
+    """
     unique = job.unique
     marks = _LIMITED if job.limits else 0
     key, window, period = "", "", 0
@@ -160,14 +162,14 @@ def _extras_of(job: NewJob) -> bytes:
 
 
 def read_text(record: bytes, at: int) -> tuple[str, int]:
-    """A text with its length in front, and where the next begins."""
+    """Return a text with its length in front, and where the next begins."""
     (length,) = _LENGTH.unpack_from(record, at)
     end = at + 2 + length
     return record[at + 2 : end].decode(errors="replace"), end
 
 
 def readable_request(record: bytes) -> JobRequest:
-    """An asked record for people: what cannot be decoded is shown as far as it can be."""
+    """Return an asked record for people: what cannot be decoded is shown as far as it can be."""
     try:
         return decode_request(record)
     except UNREADABLE:

@@ -47,7 +47,7 @@ class RequestRow(NamedTuple):
 
 
 def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str, RequestRow]:
-    """Those of the jobs that are stored, by id."""
+    """Return those of the jobs that are stored, by id."""
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
 
 
@@ -60,7 +60,7 @@ class JobChanges:
         self._deleted: list[int] = []
 
     def requeue(self, job: RequestRow) -> bool:
-        """An ended job waits again; False: another one holds its key, and nothing changed."""
+        """Let an ended job wait again; False: another one holds its key, and nothing changed."""
         # A window until the start stays released, whether the job ever started or not.
         if job.key is not None and job.window != Window.UNTIL_STARTED.value:
             holder = find_holder(self._connection, job.key, self._now)
@@ -74,20 +74,20 @@ class JobChanges:
         return True
 
     def discard(self, job: RequestRow, reason: str) -> None:
-        """A failed job is given up."""
+        """Discard a failed job."""
         self._connection.execute(_DISCARD, (job.seq, self._now, reason))
 
     def cancel(self, job: RequestRow) -> None:
-        """A waiting job ends here."""
+        """Cancel a waiting job."""
         seqs, state = [job.seq], State.CANCELLED
         end_waiting(self._connection, seqs, self._lanes, state=state, reason=None, now=self._now)
 
     def request_cancel(self, job: RequestRow) -> None:
-        """The worker of a running job is asked to end it."""
+        """Ask the worker of a running job to end it."""
         self._connection.execute(_REQUEST_CANCEL, (job.seq,))
 
     def run_now(self, job: RequestRow) -> RequestRow:
-        """A waiting job is due now, unless it already was."""
+        """Make a waiting job due now, unless it already was."""
         return job if job.due <= self._now else self._move(job._replace(due=self._now))
 
     def edit(self, job: RequestRow, edit: Edit) -> RequestRow:
@@ -102,7 +102,7 @@ class JobChanges:
         )
 
     def delete(self, job: RequestRow) -> None:
-        """A job that does not run is forgotten."""
+        """Delete a job that does not run."""
         if job.key is not None:
             free_keys(self._connection, [(job.key, job.seq)])
         self._lanes.touch(job.lane)

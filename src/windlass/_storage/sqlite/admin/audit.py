@@ -55,7 +55,7 @@ def earlier_answers(connection: apsw.Connection, note: AuditNote) -> list[Action
 def audits(
     connection: apsw.Connection, limit: int, before: int | None, subject: str | None
 ) -> list[AuditRecord]:
-    """The newest first."""
+    """List the newest records first."""
     below = _NEWEST if before is None else before
     if subject is None:
         rows = fetch_shown(connection, _AUDITS, (below, limit))

@@ -190,7 +190,7 @@ def _sum(bits: Iterable[int]) -> int:
 def _gather(
     connection: apsw.Connection, wanted: JobFilter, mask: int, now: int
 ) -> list[int] | None:
-    """The rows that may match, newest first, if an index knows that they are few."""
+    """Return the rows that may match, newest first, if an index knows that they are few."""
     if mask == _ALL:
         return None
     found: set[int] = set()
@@ -263,7 +263,7 @@ def _walk(
 def _walk_for_key(
     connection: apsw.Connection, values: dict[str, Any], wanted: JobFilter, limit: int
 ) -> _FindStep:
-    """The holder of a key comes with the first page, however old it is, and with no other."""
+    """Find the holder of a key, which is on the first page at any age, and on no other."""
     holder = value_of(connection, _HOLDER, (wanted.key, values["now"]))
     if holder is None:
         return _walk(connection, values, wanted, limit)
@@ -306,7 +306,7 @@ def _look(
 def _judged(
     connection: apsw.Connection, rows: Iterable[Row], sought: SearchWords | None
 ) -> Iterable[Row]:
-    """The same rows, of which those match that also show what is sought."""
+    """Return the same rows, of which those match that also show what is sought."""
     return rows if sought is None else _judged_together(connection, iter(rows), sought)
 
 
@@ -321,7 +321,7 @@ def _judged_together(
 
 
 def _taken(rows: Iterator[Row]) -> list[Row]:
-    """As many as are judged together."""
+    """Return as many rows as are judged together."""
     some: list[Row] = []
     size = 0
     for row in islice(rows, _TOGETHER):

@@ -105,7 +105,9 @@ def _ended(
     after: RowPosition | None,
     most: int,
 ) -> Sequence[RowPosition]:
-    """The best of all lines. A line whose head is behind enough others has nothing to add."""
+    """Return the best of all lines. A line whose head is behind enough others has
+    nothing to add.
+    """
     back = is_descending(order)
     since = -LAST_US if wanted.finished_from is None else to_us(wanted.finished_from)
     until = _BEYOND if wanted.finished_until is None else to_us(wanted.finished_until)
@@ -129,7 +131,7 @@ _Line = tuple[int | None, str, tuple[int | str, ...]]
 def _lines(
     connection: apsw.Connection, wanted: JobFilter, place: RowPosition, *, back: bool
 ) -> Sequence[_Line]:
-    """The line with the best head first."""
+    """Return the line with the best head first."""
     tail = "_last" if back else ""
     unknown: list[_Line] = []
     known: list[tuple[int, str, tuple[int | str, ...]]] = []

@@ -69,7 +69,7 @@ class JobRestore:
             hold_key(self._connection, key, seq, until=_us(until))
 
     def _stand(self, job: JobRecord) -> tuple[int | None, int | None]:
-        """How the job is ready, and its lane."""
+        """Return how the job is ready, and its lane."""
         if job.state is not State.WAITING:
             return None, None
         due = min(to_us(job.due), LAST_US)
@@ -155,7 +155,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
 
 
 def _history(stored: StoredJob, seq: int) -> list[Row]:
-    """Rows of ``remember`` in apply.sql."""
+    """Return the rows of ``remember`` in apply.sql."""
     rows: list[Row] = []
     for past in stored.history:
         error = past.error

@@ -124,7 +124,9 @@ def _open(path: str) -> apsw.Connection:
 
 
 def _run(connection: apsw.Connection, sql: str) -> Any:
-    """The last value of a few statements; apsw runs a further one only when asked for more."""
+    """Return the last value of a few statements; apsw runs a further one only when
+    asked for more.
+    """
     with FORK_GUARD:
         rows = connection.execute(sql).fetchall()
     return rows[-1][0] if rows else None
@@ -289,7 +291,7 @@ class MemorySource:
         self._connection: apsw.Connection | None = None
 
     def open(self) -> apsw.Connection:
-        """The same database every time: a discarded connection must not lose it."""
+        """Open the same database every time: a discarded connection must not lose it."""
         if self._connection is None:
             self._connection = apsw.Connection(self.path)
             self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

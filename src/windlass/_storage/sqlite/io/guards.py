@@ -88,7 +88,7 @@ class ReadGuard:
 
 
 def replaced_file_error(path: str) -> StorageReplaced:
-    """The error for a file that is no longer the one that was opened."""
+    """Return the error for a file that is no longer the one that was opened."""
     return StorageReplaced(
         f"{path} was deleted or replaced while it was open, so nothing more is written to it. "
         f"Put the file back or choose another one, and restart the process."

@@ -42,7 +42,7 @@ class InlineWriter:
         timings: Durations | None = None,
         faults: SimulatedFaults | None = None,
     ) -> None:
-        """``timings`` counts how long ops take."""
+        """Make a writer. ``timings`` counts how long ops take."""
         self._queue = WriteQueue(transactor, self._rouse, timings)
         self.submit: Submit = self._queue.submit
         self.transactor: Transactor = transactor

@@ -157,7 +157,7 @@ class FileLocation:
 
 
 def _size(path: str) -> int:
-    """In bytes; the write-ahead file comes and goes."""
+    """Return the size in bytes; the write-ahead file comes and goes."""
     try:
         return Path(path).stat().st_size
     except OSError:
@@ -211,7 +211,7 @@ class MemoryLocation:
         return self._source.open()
 
     def close_reader(self, reader: apsw.Connection) -> None:
-        """It is the writer's own connection."""
+        """Do nothing: it is the writer's own connection."""
 
     def watch(self) -> Watcher | None:
         return self._watch()
@@ -220,22 +220,22 @@ class MemoryLocation:
         return "", 0, 0
 
     def release_worker_lock(self, worker: str) -> None:
-        """There is none."""
+        """Do nothing: there is no lock."""
 
     def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven
         return False
 
     def forget_worker(self, worker: str) -> None:
-        """Nothing was remembered."""
+        """Do nothing: there is no lock."""
 
     def sweep(self, live: Collection[str], now: datetime) -> None:
-        """There are no locks."""
+        """Do nothing: there are no locks."""
 
     async def checkpoint(self) -> None:
-        """There is no write-ahead file."""
+        """Do nothing: there is no write-ahead file."""
 
     def health(self) -> dict[str, float | str]:
         return {"durability": "none"}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

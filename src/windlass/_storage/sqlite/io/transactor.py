@@ -187,7 +187,9 @@ class Transactor:
 
 
 def _twin(error: BaseException) -> StorageError:
-    """The same error for another submitter: one object raised in many tasks mixes their traces."""
+    """Return the same error for another submitter: one object raised in many tasks mixes their
+    traces.
+    """
     kind = type(error) if isinstance(error, StorageError) else StorageError
     return caused_by(kind(str(error)), error)
 
@@ -209,7 +211,7 @@ class Reader:
     def __init__(
         self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
     ) -> None:
-        """``timings`` counts how long reads take."""
+        """Make a reader. ``timings`` counts how long reads take."""
         self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
         self._connection: apsw.Connection | None = None
         self._closed = False

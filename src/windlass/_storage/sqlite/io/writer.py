@@ -282,7 +282,7 @@ class WriteQueue:
                 future.set_exception(result.error)
 
     def _refuse(self, refusal: Callable[[], StorageError]) -> None:
-        """From now on take nothing in. The first reason stays."""
+        """Refuse further ops from now on. The first reason stays."""
         with self._lock:
             self._refusal = self._refusal or refusal
 
@@ -296,7 +296,7 @@ class Writer:
     """Runs groups on a daemon thread, from the first op on."""
 
     def __init__(self, transactor: Transactor, timings: Durations | None = None) -> None:
-        """``timings`` counts how long ops take."""
+        """Make a writer. ``timings`` counts how long ops take."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._queue = WriteQueue(transactor, functools.partial(self._bell.put, None), timings)
         self.submit: Submit = self._queue.submit

@@ -148,7 +148,9 @@ def _judge(
 
 
 def _answer_late(connection: apsw.Connection, transition: Transition) -> TransitionAnswer:
-    """The claim does not hold: because this very caller has ended it, or for another reason."""
+    """Return the answer for a claim that does not hold: a repeat of the same caller, or
+    a refusal.
+    """
     number, verb, by = first(connection, _ENDED, (transition.claim.seq,)) or (None, "", "")
     if number == transition.claim.number and by == transition.by:
         return _REPEATED[verb]

@@ -68,7 +68,7 @@ class ApplyEffects:
     """The effects of every ending that is no plain success."""
 
     def __init__(self, connection: apsw.Connection, now: int, finishes: list[Finish]) -> None:
-        """The endings are added to ``finishes``."""
+        """Make it. The endings are added to ``finishes``."""
         self._connection, self._now, self._finishes = connection, now, finishes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
         self._succeeded: list[Row] = []
@@ -124,7 +124,7 @@ class ApplyEffects:
             self._gates.drain(uses)
 
     def _return(self, ending: AcceptedTransition, job: _Details) -> None:
-        """The job waits again."""
+        """Let the job wait again."""
         transition, row = ending.transition, ending.row
         due = max(add_clamped_us(self._now, span_us(transition.delay)), ending.rests_until)
         lane, ready = None, 0

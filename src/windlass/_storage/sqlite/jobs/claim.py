@@ -126,7 +126,7 @@ class ClaimOperation:
         )
 
     def _expect(self, at: int | None) -> None:
-        """Something may become claimable at this instant."""
+        """Record an instant at which a job may become claimable."""
         if at is not None and (self._next_at is None or at < self._next_at):
             self._next_at = at
 
@@ -160,7 +160,9 @@ class ClaimOperation:
             self._with_solo.append(queue)
 
     def _rests(self, queue: str, cool_until: int) -> bool:
-        """Whether a queue cools down, also when a clock that was set back is taken into account."""
+        """Return whether a queue cools down, also when a clock that was set back is taken into
+        account.
+        """
         if cool_until > self._now:
             repair_after_clock_change(self._connection, self._now)
             cool_until = self._look(queue)[1]
@@ -208,7 +210,7 @@ class ClaimOperation:
         return due, laned, alone
 
     def _next_due(self, queue: str, due: int) -> int:
-        """When something of a queue counts as due, whose first job is due at ``due``."""
+        """Return when something of a queue counts as due, whose first job is due at ``due``."""
         if due > self._now:
             return due
         following = value_of(self._connection, _DUE_AFTER, (queue, self._now))
@@ -218,7 +220,7 @@ class ClaimOperation:
     # --- three ways to take -------------------------------------------------------------------
 
     def _take_best(self, queue: str, room: int) -> bool:
-        """Where there are no lanes. False: one of them has expired or cannot be read, and nothing
+        """Claim without lanes. False: a job has expired or cannot be read, and nothing
         was taken.
         """
         try:
@@ -257,7 +259,9 @@ class ClaimOperation:
             self._postpone(lanes)
 
     def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, bytes | None] | None:
-        """The first solo job that its limits admit. A refused one closes its lane behind it."""
+        """Return the first solo job that its limits admit. A refused one closes its
+        lane behind it.
+        """
         closed: set[str] = set()
         expired: list[int] = []
         damaged: dict[int, str] = {}
@@ -349,7 +353,7 @@ _EXACT = 2**52
 def claimed_jobs(
     rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
 ) -> list[ClaimedJob]:
-    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
+    """Decode rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
 
     On the path of every job: a plain one does not pay for what others carry.
     """
@@ -372,7 +376,7 @@ def claimed_jobs(
 
 
 def _extras_of(row: Row) -> tuple[Any, ...]:
-    """The fields of a claimed job from ``lost`` on."""
+    """Return the fields of a claimed job from ``lost`` on."""
     _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
     return (
         lost,

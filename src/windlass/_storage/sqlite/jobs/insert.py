@@ -47,7 +47,7 @@ _TOGETHER = 50
 
 
 def _widened(one: str) -> str:
-    """The same statement for `_TOGETHER` rows."""
+    """Return the same statement for `_TOGETHER` rows."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
     return head + ", ".join([row] * _TOGETHER) + tail
 
@@ -153,14 +153,14 @@ def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecor
 
 
 def is_stored(connection: apsw.Connection, job: JobId) -> bool:
-    """Whether a job with this id is there."""
+    """Return whether a job with this id is there."""
     return first(connection, _IS_STORED, (id_of(job),)) is not None
 
 
 def _insert_apart(
     connection: apsw.Connection, job: NewJob, lanes: LaneChanges, now: int
 ) -> Inserted:
-    """A job with a unique key."""
+    """Insert a job with a unique key."""
     unique = job.unique
     if unique is None or is_stored(connection, job.id):
         return Inserted(job.id, created=True, repeated=True)
@@ -186,7 +186,9 @@ def _insert_apart(
 def _replace(
     connection: apsw.Connection, job: NewJob, holder: Holder, lanes: LaneChanges, now: int
 ) -> bool:
-    """A holder that waits takes over what was asked for; False: it does not wait any more."""
+    """Let a waiting holder take over the values of the new job; False: it does not wait
+    any more.
+    """
     found = first(connection, _STANDING, (holder.seq,))
     if found is None or job.unique is None:
         return False

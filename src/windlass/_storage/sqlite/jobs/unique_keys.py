@@ -56,7 +56,7 @@ def hold_key(connection: apsw.Connection, key: str, seq: int, *, until: int | No
 
 
 def retake_keys(connection: apsw.Connection, jobs: Iterable[tuple[int, str]], now: int) -> None:
-    """Jobs that were not started hold their keys again, unless others do by now."""
+    """Give jobs that were not started their keys again, unless others hold them by now."""
     for seq, key in jobs:
         if find_holder(connection, key, now) is None:
             hold_key(connection, key, seq, until=None)

@@ -68,7 +68,7 @@ class ClosedLimit(NamedTuple):
 
 
 def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
-    """A set: a job that names a gate twice is still one job."""
+    """Return a set: a job that names a gate twice is still one job."""
     return {use.gate for use in uses}
 
 
@@ -118,18 +118,18 @@ class SqliteBudgets:
         return latest
 
     def _open_until(self, gate: str, breaker: Breaker) -> int | None:
-        """When a breaker that is open lets one through; None: it is not open."""
+        """Return when a breaker that is open lets one through; None: it is not open."""
         state = self._breaker(gate)
         if not state.holds(breaker) or state.open_until is None or state.open_until <= self._now:
             return None
         return to_us(state.open_until)
 
     def _is_tried(self, gate: str, breaker: Breaker) -> bool:
-        """Whether the one that a breaker lets through is running."""
+        """Return whether the one that a breaker lets through is running."""
         return self._breaker(gate).holds(breaker) and self._used(gate) > 0
 
     def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
-        """When the bucket holds ``cost``; None: it does now."""
+        """Return when the bucket holds ``cost``; None: it does now."""
         if spec.rate is None:
             return None
         verdict = self._ask(gate, spec.rate, cost)
@@ -162,7 +162,7 @@ class SqliteBudgets:
     # --- what the end of a job means ----------------------------------------------------------
 
     def trip(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has failed: once, however often it names one of them."""
+        """Count a failure for these breakers: once, however often the run names one of them."""
         for gate, name in {use.gate: use.name for use in uses}.items():
             spec = self._spec(name)
             if spec is not None and spec.breaker is not None:
@@ -172,7 +172,7 @@ class SqliteBudgets:
                 self._moved.add(gate)
 
     def close(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has succeeded."""
+        """Close the breakers of a run that succeeded."""
         for use in uses:
             spec = self._spec(use.name)
             if spec is None or spec.breaker is None or self._breaker(use.gate) == _CLOSED:
@@ -182,7 +182,7 @@ class SqliteBudgets:
             self.closed.add(use.gate)
 
     def drain(self, uses: Iterable[LimitUse]) -> bool:
-        """Nothing is left in the buckets these draw on; False: they draw on none."""
+        """Empty the buckets of these gates; False: they have none."""
         drains = False
         for use in uses:
             spec = self._spec(use.name)
@@ -196,8 +196,8 @@ class SqliteBudgets:
         return drains
 
     def _reckon(self) -> datetime:
-        """The instant from which a wait counts that begins now. By a clock that was set back it is
-        the last one that counted: `repair_after_clock_change` moves it with all others.
+        """Return the instant from which a wait counts that begins now. By a clock that was set back
+        it is the last one that counted: `repair_after_clock_change` moves it with all others.
         """
         if self._reckoned is None:
             last = value_of(self._connection, _CHARGED)
@@ -265,13 +265,13 @@ def _columns(state: BreakerState) -> tuple[int, int, int | None]:
 
 
 def set_back_by(connection: apsw.Connection, now: int) -> int:
-    """How far the clock was set back since something was taken, or a queue began to rest."""
+    """Return how far the clock was set back since something was taken, or a queue began to rest."""
     back = int(value_of(connection, _CHARGED) or 0) - now
     return back if back > span_us(CLOCK_SLACK) else 0
 
 
 def mark_charged(connection: apsw.Connection, now: int) -> None:
-    """A wait begins now."""
+    """Record that a wait begins now."""
     last = int(value_of(connection, _CHARGED) or 0)
     connection.execute(_MARK_CHARGED, (max(last, now),))
 
@@ -291,7 +291,7 @@ def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
 def hold_budgets(
     connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
 ) -> None:
-    """A job that runs here from the start counts against these."""
+    """Count a job that runs here from the start against these."""
     connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
     connection.executemany(_KNOW, [(gate,) for gate in gates])
 

@@ -89,7 +89,7 @@ class _LaneGroup(OrderedRows):
     rank = 1
 
     def __init__(self, connection: apsw.Connection, row: Row) -> None:
-        """A row of ``open_bays``, which brings the first lane with it."""
+        """Read a row of ``open_bays``, which brings the first lane with it."""
         priority, due, seq, bay, gate, cost, lane, alone = row
         super().__init__(connection, _BAY_LANES, bay, bite=1)
         self._rows = [(priority, due, seq, lane)]

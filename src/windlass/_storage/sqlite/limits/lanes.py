@@ -86,7 +86,7 @@ class LaneChanges:
         """
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
-        """The lane of a job that becomes ready at ``place``; made where there is none."""
+        """Return the lane of a job that becomes ready at ``place``; made where there is none."""
         key = lane_key(uses)
         known = self._entered.get((queue, key))
         if known is None:
@@ -104,12 +104,12 @@ class LaneChanges:
         return lane
 
     def touch(self, lane: int | None) -> None:
-        """A job of this lane, perhaps its first, came or went."""
+        """Record that a job of this lane, perhaps its first, came or went."""
         if lane is not None:
             self._touched[lane] = None
 
     def renew(self, lane: int | None) -> None:
-        """A job of this lane, perhaps its first, needs something else than before."""
+        """Record that a job of this lane, perhaps its first, has other limits than before."""
         if lane is not None:
             self._touched[lane] = None
             self._renewed.add(lane)
@@ -119,7 +119,7 @@ class LaneChanges:
         self._touched[lane] = (stand, head)
 
     def park(self, lane: int, shut: ClosedLimit) -> None:
-        """The lane's head was refused for this reason."""
+        """Move the lane: its head was refused for this reason."""
         self._parked[lane] = shut
         self._touched.setdefault(lane, None)
 
@@ -215,7 +215,7 @@ class LaneChanges:
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
-    """A unit of each of these has come back."""
+    """Open a lane group for each returned unit."""
     connection.executemany(_OPEN_GATE, [(gate,) for gate in sorted(gates)])
 
 

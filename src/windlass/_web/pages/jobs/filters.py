@@ -74,7 +74,7 @@ class JobPageQuery(msgspec.Struct, frozen=True, kw_only=True):
         return any(name not in {"state", "queue", "task", "text"} for name in self.words)
 
     def path(self) -> str:
-        """The first page of these jobs, in their usual order."""
+        """Return the first page of these jobs, in their usual order."""
         return "/jobs" + (f"?{urlencode(self.words, errors='replace')}" if self.words else "")
 
 
@@ -136,7 +136,9 @@ def _cursor(text: str) -> Cursor | None:
 
 
 def _instant(name: str, text: str, now: datetime) -> datetime:
-    """``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long ago: ``2h``."""
+    """Parse ``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long
+    ago: ``2h``.
+    """
     number, unit = text[:-1], text[-1:]
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) <= 6:
         try:

@@ -203,7 +203,7 @@ async def _called(visit: PageRequest, job_id: str) -> str:
 
 
 async def _back(visit: PageRequest, *, gone: bool = False) -> str:
-    """The page of the one job, where it came from there, or the list with its filters."""
+    """Return the page of the one job, where it came from there, or the list with its filters."""
     ids = _ids(visit)
     if visit.asked("from") == "job" and len(ids) == 1 and not gone:
         return f"/jobs/{(await visit.admin.jobs.get(ids[0])).id}"

@@ -79,8 +79,8 @@ def headlines_of(
     *,
     resting: int = 0,
 ) -> Sequence[Headline]:
-    """The worst first; when there is nothing to say, that. ``workers``: who takes something new;
-    ``resting``: who was told not to.
+    """Return the worst first; without problems, that. ``workers``: those that claim jobs;
+    ``resting``: paused ones.
     """
     ready = sum(row.counts.ready for row in rows)
     found: list[Headline] = []
@@ -145,7 +145,7 @@ class PeriodStats(msgspec.Struct, frozen=True):
         return self.series.whole
 
     def ended(self, *verbs: str) -> int:
-        """How many runs ended so; however they did, if nothing is said."""
+        """Return how many runs ended like this; without an argument, all of them."""
         counts = self.whole.counts
         return sum(counts.values()) if not verbs else sum(counts.get(verb, 0) for verb in verbs)
 
@@ -161,7 +161,7 @@ class PeriodStats(msgspec.Struct, frozen=True):
 
 
 async def overview(visit: PageRequest) -> Response:
-    """The page. ``part=now`` leaves out what is drawn once a minute."""
+    """Return the page. ``part=now`` leaves out what is drawn once a minute."""
     admin, now = visit.admin, await visit.admin.storage.now()
     chosen = visit.asked("range", _USUAL)
     chosen = chosen if chosen in RANGES else _USUAL
@@ -206,7 +206,7 @@ async def read_live_jobs(admin: Admin) -> object:
 
 
 async def read_live_minutes(admin: Admin) -> object:
-    """For charts of hours and days."""
+    """Read the values for charts of hours and days."""
     return minute_of(await admin.storage.now())
 
 
@@ -242,7 +242,7 @@ def _verdicts(
 
 
 def _anything(rows: Sequence[OverviewQueueRow], crew: SlotTotals) -> bool:
-    """Whether there is anything to show yet: a job of any kind, or a worker."""
+    """Return whether there is anything to show yet: a job of any kind, or a worker."""
     known: list[QueueTotal] = list(totals(rows).values())
     return crew.workers > 0 or any(one.value for one in known) or any(sum(r.spark) for r in rows)
 

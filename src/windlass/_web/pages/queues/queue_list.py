@@ -72,7 +72,7 @@ class QueueListRow(msgspec.Struct, frozen=True):
         return self.record.queue
 
     def count(self, name: str) -> BoundedCount:
-        """How many of them are ready, running …."""
+        """Return how many of them are ready, running …."""
         value: int = getattr(self.counts, name)
         cap = self.counts.cap
         return BoundedCount(value, more=cap is not None and value >= cap)
@@ -106,7 +106,7 @@ class QueueListRow(msgspec.Struct, frozen=True):
 
 
 async def queues(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     rows = await rows_of(visit, now)
     shown = page_rows(visit, rows)
@@ -171,7 +171,7 @@ def _pace(rollups: Sequence[Rollup], now: datetime) -> float:
 
 
 def format_per_minute(rate: float) -> float:
-    """In digits that do not flicker: tenths only below ten."""
+    """Return a rate in digits that do not flicker: tenths only below ten."""
     return round(rate, 1) if rate < 10 else float(round(rate))
 
 
@@ -198,7 +198,7 @@ def _totals(rows: Sequence[QueueListRow]) -> Mapping[str, BoundedCount]:
 
 
 def _back(visit: PageRequest) -> str:
-    """The page it was ordered on."""
+    """Return the page that the action came from."""
     return page_of(visit.needed("queue")) if visit.asked("back") == "queue" else _PAGE
 
 

@@ -44,7 +44,7 @@ class SchedulePreview(msgspec.Struct, frozen=True):
 
 
 async def edit(visit: PageRequest) -> Response:
-    """The page. POST saves, unless the button was the one that shows the next firings."""
+    """Show the form. POST saves, unless the button was the one that shows the next firings."""
     report = await visit.admin.schedules.get(visit.needed("schedule"))
     plan = report.plan
     if plan is None:
@@ -136,7 +136,7 @@ def _rule_filled(rule: Rule) -> FormValues:
 
 
 def _read(given: FormValues, plan: Schedule) -> Schedule:
-    """The schedule as the form says it; InvalidArgument says which field does not fit."""
+    """Return the schedule as the form says it; InvalidArgument says which field does not fit."""
     return msgspec.structs.replace(
         plan,
         rule=_rule(given, plan.rule),

@@ -111,7 +111,7 @@ def _cell(run: ScheduleRun) -> RunCell:
 
 
 async def schedules(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     removed = visit.asked("removed") == "yes"
     states = await visit.admin.schedules.states()

@@ -42,7 +42,7 @@ NARROW = QueueSettings(max_running=1)
 
 
 async def records(storage: Storage) -> list[AuditRecord]:
-    """All of them, the newest first."""
+    """Return all of them, the newest first."""
     return list(await storage.orders.audits(limit=100))
 
 

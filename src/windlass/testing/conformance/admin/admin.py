@@ -287,9 +287,7 @@ class OperatorConformance:
 class QueueConformance:
     """Pause and resume."""
 
-    async def test_a_paused_queue_gives_no_jobs_but_others_give_them(
-        self, storage: Storage
-    ) -> None:
+    async def test_only_the_paused_queue_gives_no_jobs(self, storage: Storage) -> None:
         await enlist(storage)
         await add(storage, a_job(queue="a"), a_job(queue="b"))
         await storage.admin.pause("a")

@@ -31,7 +31,7 @@ __all__ = ["QueueCountConformance"]
 
 
 async def counted(storage: Storage, cap: int | None = None) -> QueueCounts:
-    """The counts of the only queue."""
+    """Return the counts of the only queue."""
     (counts,) = await storage.admin.counts(cap=cap)
     return counts
 

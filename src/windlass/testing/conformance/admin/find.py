@@ -55,12 +55,12 @@ async def _claimed(storage: Storage) -> ClaimedJob:
 
 
 async def _saying(storage: Storage, *words: str) -> list[JobId]:
-    """Jobs with these words in their payloads, as they are."""
+    """Return jobs with these words in their payloads, as they are."""
     return await add(storage, *(a_job(payload=word.encode()) for word in words))
 
 
 def _hiding(*, tags: tuple[str, ...] = (), **asked: Any) -> NewJob:
-    """A job with a secret argument, as its tag says."""
+    """Return a job with a secret argument, as its tag says."""
     payload = b'{"card":"needle-77","note":"gift"}'
     return a_job(payload=payload, tags=("secret:card", *tags), **asked)
 
@@ -101,7 +101,7 @@ class FilterConformance:
             assert await every(storage, none) == [], none
 
     async def _three_alike(self, storage: Storage) -> list[JobId]:
-        """Jobs that agree in every field: failed, waiting and running."""
+        """Return jobs that agree in every field: failed, waiting and running."""
         await enlist(storage, "w2")
         wanted: list[JobId] = []
         for _ in range(3):

@@ -12,7 +12,7 @@ __all__ = ["ShortIdConformance", "every_named"]
 
 
 async def every_named(storage: Storage, first: str, last: str) -> list[JobId]:
-    """All ids that begin and end so."""
+    """Return all ids that begin and end so."""
     found: list[JobId] = []
     after: str | None = None
     while True:
@@ -24,7 +24,7 @@ async def every_named(storage: Storage, first: str, last: str) -> list[JobId]:
 
 
 def made_at(clock: VirtualClock, end: str) -> JobId:
-    """An id as clients make them, that ends so."""
+    """Return an id as clients make them, that ends so."""
     stamp = f"{int(clock.now().timestamp() * 1000):012x}"
     return JobId(f"{stamp}7abc8{end:0>15}")
 

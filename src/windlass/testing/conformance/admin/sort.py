@@ -52,12 +52,12 @@ REFUSED = (
 
 
 def ordered(wanted: JobFilter, order: str) -> JobFilter:
-    """The same jobs in this order."""
+    """Return the same jobs in this order."""
     return msgspec.structs.replace(wanted, order=ListOrder(order))
 
 
 async def _claimed(storage: Storage, *queues: str) -> list[ClaimedJob]:
-    """A new job of each queue, running."""
+    """Return a new job of each queue, running."""
     await enlist(storage)
     jobs: list[ClaimedJob] = []
     for queue in queues:

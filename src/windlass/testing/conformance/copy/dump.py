@@ -72,7 +72,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 async def furnished(storage: Storage, clock: VirtualClock) -> list[JobId]:
-    """Jobs of every kind, in the order they were made."""
+    """Return jobs of every kind, in the order they were made."""
     await storage.limits.define(SPECS)
     jobs = [await failed(storage, max_attempts=3), await failed(storage)]
     await obeyed(storage, Discard("no use"), jobs[1])
@@ -115,7 +115,7 @@ async def _waiting_and_running(storage: Storage) -> list[JobId]:
 
 
 async def dumped(storage: Storage, page: int = 3) -> list[StoredJob]:
-    """All of them, page by page."""
+    """Return all of them, page by page."""
     found: list[StoredJob] = []
     after = 0
     while more := await storage.moving.dump(after=after, limit=page):
@@ -135,7 +135,7 @@ async def moved(here: Storage, there: Storage) -> list[StoredJob]:
 
 
 def without_numbers(jobs: Sequence[StoredJob]) -> list[StoredJob]:
-    """All that is to be the same in both places."""
+    """Return all that is to be the same in both places."""
     return [
         replace(
             stored,

@@ -134,7 +134,7 @@ class RestoreConformance:
         assert len(await claim(elsewhere, 10, queue="b")) == 1
 
     async def _busy(self, storage: Storage) -> None:
-        """A queue at rest and one with settings, a spent rate, and an open breaker."""
+        """Make a cooling queue and one with settings, a spent rate, and an open breaker."""
         await storage.limits.define(SPECS)
         await storage.limits.drain("rate")
         await failed(storage, limited("fuse"))

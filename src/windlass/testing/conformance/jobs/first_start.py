@@ -37,7 +37,7 @@ __all__ = ["FirstStartConformance"]
 
 
 def _given_back(job: ClaimedJob) -> Transition:
-    """A release of a claim whose handler was never entered."""
+    """Return a release of a claim whose handler was never entered."""
     return release(job, by="w1", started=False)
 
 

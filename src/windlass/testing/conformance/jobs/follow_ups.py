@@ -55,7 +55,7 @@ __all__ = ["FollowUpConformance", "OnFailureConformance"]
 
 
 def failing(job: ClaimedJob, then: NewJob, *, by: str = "") -> Transition:
-    """A final failure, and what is to follow it."""
+    """Return a final failure, and what is to follow it."""
     return replace(fail(job, by=by or job.worker, error=OOPS), then=then)
 
 

@@ -28,7 +28,7 @@ __all__ = ["OutlookConformance"]
 
 
 async def opens_in_a_minute(storage: Storage, clock: VirtualClock) -> None:
-    """Not now, not a moment before, and then."""
+    """Check that it opens in a minute: not now, not a moment before, and then."""
     begun = clock.now()
     for wait in (INSTANT * 0, MINUTE - INSTANT):
         clock.advance(wait)

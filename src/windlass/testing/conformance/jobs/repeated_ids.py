@@ -21,7 +21,7 @@ __all__ = ["RepeatedIdConformance"]
 
 
 async def _of_every_kind(storage: Storage) -> list[NewJob]:
-    """Jobs that stores may store in different ways."""
+    """Return jobs that stores may store in different ways."""
     await storage.limits.define([LimitSpec(name="api", concurrency=2)])
     return [
         a_job(),

@@ -34,7 +34,7 @@ GONE = AttemptError("WorkerLost", "the worker did not come back")
 
 
 async def suspected(storage: Storage, job: NewJob | None = None) -> ClaimedJob:
-    """A job that waits to run alone, due now."""
+    """Return a job that waits to run alone, due now."""
     running = await started(storage, job)
     await ended(storage, retry(running, by="w1", error=GONE, delay=0 * MINUTE, lost=2, solo=True))
     return running

@@ -52,7 +52,7 @@ REST = timedelta(seconds=30)
 
 
 async def guard(storage: Storage, failures: int = 3, name: str = "shop") -> None:
-    """A breaker, and workers to claim with."""
+    """Define a breaker, and workers to claim with."""
     await enlist(storage, "w1", "w2")
     breaker = Breaker(failures, cool_down=REST, longest=4 * REST)
     await storage.limits.define([LimitSpec(name=name, breaker=breaker)])
@@ -69,7 +69,7 @@ async def failed(storage: Storage, *running: ClaimedJob) -> None:
 
 
 async def tripped(storage: Storage, failures: int = 3) -> None:
-    """A breaker that has just opened for the first time."""
+    """Open a breaker for the first time."""
     await guard(storage, failures)
     await failed(storage, *await runs(storage, failures))
 

@@ -42,13 +42,13 @@ __all__ = ["ChangedRateConformance", "DrainConformance"]
 
 
 async def define(storage: Storage, rate: Rate, name: str = "api", most: int | None = None) -> None:
-    """A rate, and a worker to claim with."""
+    """Define a rate, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name=name, rate=rate, concurrency=most)])
 
 
 async def full_at(storage: Storage, name: str = "api", key: str = "") -> datetime | None:
-    """When a bucket is full again, as it is shown; None: it is full."""
+    """Return when a bucket is full again, as it is shown; None: it is full."""
     shown = [state for state in await storage.limits.states(name) if state.key == key]
     until = shown[0].spent_until if shown else None
     return until if until is not None and until > await storage.now() else None

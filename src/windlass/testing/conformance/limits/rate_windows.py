@@ -61,7 +61,7 @@ async def starts(
 
 
 def most_spent(begun: list[Start], per: timedelta, burst: int) -> float:
-    """The most that any half-open window spends; the fullest one begins at a start.
+    """Return the most that any half-open window spends; the fullest one begins at a start.
 
     What its last start owes beyond the burst is paid by the windows after it.
     """

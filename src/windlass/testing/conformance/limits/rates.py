@@ -36,13 +36,13 @@ SECOND = timedelta(seconds=1)
 
 
 async def define(storage: Storage, n: float, per: timedelta, burst: int = 1) -> None:
-    """A limit named ``api``, and a worker to claim with."""
+    """Define a limit named ``api``, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name="api", rate=Rate(n, per, burst))])
 
 
 def busiest(starts: list[datetime], per: timedelta) -> int:
-    """The most starts in any half-open window: the fullest one begins at a start."""
+    """Return the most starts in any half-open window: the fullest one begins at a start."""
     return max(sum(first <= start < first + per for start in starts) for first in starts)
 
 

@@ -60,7 +60,7 @@ async def worked(storage: Storage, clock: VirtualClock, minutes: int, every: tim
 
 
 async def compacted(storage: Storage, *, older_than: timedelta, limit: int) -> int:
-    """As often as it takes; how many rows that saved."""
+    """Compact as often as it takes. Return the number of rows saved."""
     saved = 0
     for _ in range(100):
         more = await storage.maintenance.compact_rollups(older_than=older_than, limit=limit)

@@ -30,7 +30,7 @@ __all__ = ["RetentionConformance"]
 
 
 async def done(storage: Storage, *queues: str, state: State = State.SUCCEEDED) -> None:
-    """One ended job in each of these queues."""
+    """Store one ended job in each of these queues."""
     await enlist(storage)
     for queue in queues:
         await add(storage, a_job(queue=queue))

@@ -48,13 +48,13 @@ async def written(storage: Storage, *writes: ScheduleWrite) -> list[Written]:
 
 
 async def made(storage: Storage, name: str = "s", **asked: Any) -> ScheduleRow:
-    """A new schedule."""
+    """Return a new schedule."""
     assert await written(storage, a_write(name, **asked)) == [WRITTEN]
     return await stored(storage, name)
 
 
 async def stored(storage: Storage, name: str = "s") -> ScheduleRow:
-    """The stored schedule, which must be there."""
+    """Return the stored schedule, which must be there."""
     found = {row.name: row for row in await storage.schedules.rows()}
     assert name in found, f"there is no schedule {name!r}"
     return found[name]

@@ -49,7 +49,7 @@ async def insert(storage: Storage, job: NewJob) -> Inserted:
 
 
 async def replaced(storage: Storage, holder: JobId, by: NewJob) -> None:
-    """The holder takes over what ``by`` asks for."""
+    """Check that the holder takes over the values of ``by``."""
     assert await insert(storage, by) == Inserted(holder, created=False, replaced=True)
     assert list(await storage.admin.get([by.id])) == [None]
 
