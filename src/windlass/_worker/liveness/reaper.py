@@ -63,7 +63,7 @@ class Reaper:
 
         Every worker does this every second: on one machine a death is noticed at once.
         """
-        await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
+        await self._declare_dead(self._storage.workers.bury, await self._proven(), _KILLED)
         return await self.reap()
 
     async def step(self) -> int:
@@ -76,7 +76,7 @@ class Reaper:
             # Asked again: the answer may have taken as long as an outage, and then everybody is
             # overdue who has not been as quick as we were.
             if self._presence.may_judge:
-                await self._bury(workers.bury_overdue, overdue, _SILENT)
+                await self._declare_dead(workers.bury_overdue, overdue, _SILENT)
         return await self.reap()
 
     async def _proven(self) -> Sequence[str]:
@@ -88,7 +88,7 @@ class Reaper:
             if start.id != ours and prove(start)
         ]
 
-    async def _bury(
+    async def _declare_dead(
         self,
         bury: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
         workers: Sequence[str],
