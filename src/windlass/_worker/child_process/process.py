@@ -71,7 +71,7 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._burial: asyncio.Task[None] | None = None
+        self._exit_report: asyncio.Task[None] | None = None
         self._answers: set[asyncio.Task[None]] = set()
         self._pidfd: int | None = None
         self._next_look: asyncio.TimerHandle | None = None
@@ -186,7 +186,7 @@ class ChildProcess:
             self._stop_watching()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE)
-        for task in (self._listening, self._burial, *self._answers):
+        for task in (self._listening, self._exit_report, *self._answers):
             if task is not None:
                 task.cancel()
         if self._writer is not None:
@@ -227,9 +227,9 @@ class ChildProcess:
             kib = usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
         self._process.poll()  # it was collected here, and notes so
         self._stop_watching()
-        self._burial = self._loop.create_task(self._bury(code, kib))
+        self._exit_report = self._loop.create_task(self._report_exit(code, kib))
 
-    async def _bury(self, code: int | None, kib: int) -> None:
+    async def _report_exit(self, code: int | None, kib: int) -> None:
         if self._listening is not None:
             await asyncio.wait({self._listening}, timeout=_LAST_WORDS)
             self._listening.cancel()
