@@ -25,7 +25,7 @@ from windlass._settings.load import load_settings
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
-from windlass._tasks.call import Call, CallKeywords, check_no_id
+from windlass._tasks.call import Call, CallKeywords, EnqueueHook, check_no_id
 from windlass._tasks.context import Context, Middleware
 from windlass._tasks.decorators import (
     AsyncContextTask,
@@ -318,6 +318,15 @@ class Windlass:
         the call sets wins. If it returns None, the tenant of the current job is used, if any.
         """
         return self._parts.hooks.current_tenant(function)
+
+    def before_enqueue(self, hook: EnqueueHook) -> EnqueueHook:
+        """Call ``def hook(call)`` with every call that your code enqueues, before it is stored.
+
+        It returns ``call.with_options(…)`` to change the options, or None to leave the call as it
+        is. An exception that it raises refuses the call. It runs where the call is enqueued, in its
+        thread and with its context variables.
+        """
+        return self._parts.hooks.before_enqueue(hook)
 
     # --- plugins ---
 
