@@ -104,7 +104,12 @@ class Hooks:
         return function
 
     def before_enqueue(self, hook: EnqueueHook) -> EnqueueHook:
-        """Show ``hook`` every call before it is enqueued."""
+        """Call ``def hook(call)`` with every call that your code enqueues, before it is stored.
+
+        It returns ``call.with_options(…)`` to change the options, or None to leave the call as it
+        is. An exception that it raises refuses the call. It runs where the call is enqueued, in its
+        thread and with its context variables.
+        """
         if inspect.iscoroutinefunction(hook) or not can_call_with(hook, 1):
             message = (
                 f"a function before enqueue is `def name(call)`, which is not awaited and returns "
