@@ -171,8 +171,8 @@ class AppParts:
             if self.blocking_loop.loop is not before:
                 self.blocking_loop.stop()
 
-    async def _cancel(self, job: JobId) -> CancelAnswer:
-        return await self.admin.jobs.cancel(job)
+    async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
+        return await self.admin.jobs.cancel(job, children=children)
 
 
 def parts_of(app: Windlass) -> AppParts:

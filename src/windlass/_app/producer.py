@@ -46,10 +46,10 @@ class Producer:
         loop: BlockingLoop,
         *,
         payload_limit: int,
-        cancel: Callable[[JobId], Awaitable[CancelAnswer]],
+        cancel: Callable[[JobId, bool], Awaitable[CancelAnswer]],
     ) -> None:
-        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job with an audit
-        record.
+        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job, and the jobs
+        below it if asked to, with an audit record.
         """
         self._connections = connections
         self._outbox = outbox
@@ -202,6 +202,6 @@ class Producer:
         report_wait(job)
         return await (await self._connections.client()).result(job, timeout)
 
-    async def cancel(self, job: JobId) -> CancelAnswer:
+    async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self._cancel(job)
+        return await self._cancel(job, children)
