@@ -176,8 +176,8 @@ class AppParts:
     async def _sweep(self) -> SweepReport:
         return await self.workers.sweep()
 
-    async def _cancel(self, job: JobId) -> CancelAnswer:
-        return await self.admin.jobs.cancel(job)
+    async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
+        return await self.admin.jobs.cancel(job, children=children)
 
 
 def parts_of(app: Windlass) -> AppParts:

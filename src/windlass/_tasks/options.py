@@ -29,6 +29,7 @@ __all__ = [
     "alias_names",
     "check_wake",
     "first_set",
+    "reserved_tags",
     "some_time",
     "tag_names",
     "task_options",
@@ -265,6 +266,11 @@ _RESERVED = ("plugin:", "schedule:", "secret:")
 """Prefixes of our own tags. They name the plugin of a job and what to hide. A user's tag must not
 make a job look like a plugin's, or hide its arguments.
 """
+
+
+def reserved_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags that Windlass itself has set."""
+    return tuple(tag for tag in tags if tag.startswith(_RESERVED))
 
 
 def tag_names(tags: Sequence[str]) -> tuple[str, ...]:

@@ -112,6 +112,18 @@ async def test_arguments_that_are_no_json_do_no_harm(room: Room) -> None:
         assert [job["unreadable"] for job in page.json()["jobs"]] == [True] * 4
 
 
+async def test_a_job_is_cancelled_with_the_jobs_below_it(room: Room) -> None:
+    storage = await parts_of(room.app).storage()
+    child = NewJob(id=JobId(f"{300:032x}"), task="odd", parent=JobId(A_JOB))
+    await storage.jobs.insert([child])
+    async with program(room, Role.OPERATOR) as operator:
+        answer = await operator.post(f"{V1}/jobs/{A_JOB}/cancel", json={"children": True})
+        assert answer.json() == {"answer": "cancelled"}
+        below = (await operator.get(f"{V1}/jobs/{child.id}")).json()
+        assert below["state"] == "cancelled"
+        problem(await operator.post(f"{V1}/jobs/{A_JOB}/cancel", json={"children": 1}), 422)
+
+
 async def test_actions_on_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
     async with program(room, Role.OPERATOR) as operator:
         edited = await operator.post(f"{V1}/jobs/{A_JOB}/edit", json={"priority": 7})
