@@ -130,7 +130,7 @@ class _Display:
         self._progress.stop()
 
     def begin(self, name: str, done: int) -> None:
-        """The next measurement."""
+        """Show the next measurement."""
         self._name = f"{self._backend} {name}"
         self._progress.update(self._bar, completed=done, description=self._name)
         if not self._console.is_terminal:

@@ -42,7 +42,7 @@ class UnknownCommit(Exception):
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """The files of a commit, as long as the block lasts."""
+    """Check out the files of a commit, as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="windlass-against-") as folder:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", "--quiet", str(tree), commit)

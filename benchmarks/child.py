@@ -54,7 +54,7 @@ def processor_seconds(pid: int, *, with_children: bool = False) -> float:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What ``windlass worker`` runs on, too."""
+    """Return the event loop that ``windlass worker`` runs on, too."""
     try:
         import uvloop  # noqa: PLC0415 -- optional
     except ImportError:
@@ -67,7 +67,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @contextmanager
 def sources(folder: Path) -> Iterator[None]:
-    """Processes that start within this block import the package from ``folder``."""
+    """Let processes that start within this block import the package from ``folder``."""
     before = _SOURCES.set(folder)
     try:
         yield
@@ -112,7 +112,7 @@ class Child:
 
 @asynccontextmanager
 async def child(function: Callable[..., Any], **arguments: Any) -> AsyncIterator[Child]:
-    """``function`` in a process of its own, as long as the block lasts."""
+    """Run ``function`` in a separate process, as long as the block lasts."""
     # A user's own settings must not steer what is measured.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WINDLASS_")}
     if (chosen := _SOURCES.get()) is not None:
@@ -136,7 +136,7 @@ async def child(function: Callable[..., Any], **arguments: Any) -> AsyncIterator
 
 
 async def run(function: Callable[..., Any], **arguments: Any) -> Any:
-    """The answer of ``function``, run in a process of its own."""
+    """Return the answer of ``function``, run in a separate process."""
     async with child(function, **arguments) as process:
         return await process.hear()
 
@@ -151,7 +151,7 @@ def answer(value: Any) -> None:
 
 
 async def requests() -> AsyncIterator[Any]:
-    """What the parent asks, until it has no more questions."""
+    """Yield the parent's requests, until there are no more."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin

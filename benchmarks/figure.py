@@ -57,6 +57,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least this share of them does not exceed."""
+    """Return the smallest sample that at least this share of them does not exceed."""
     ordered = sorted(samples)
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]

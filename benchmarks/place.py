@@ -36,7 +36,7 @@ class Place(Protocol):
     version: str
 
     def scratch(self) -> AbstractContextManager[str]:
-        """The URL of something empty; gone afterwards."""
+        """Return the URL of an empty storage; gone afterwards."""
         ...
 
     def settle(self, url: str) -> None:
@@ -44,7 +44,7 @@ class Place(Protocol):
         ...
 
     def processor_seconds(self) -> float:
-        """What its server has used so far."""
+        """Return the processor time that its server has used so far."""
         ...
 
 
@@ -122,7 +122,7 @@ class _Redis:
             self._free.append(number)
 
     def settle(self, url: str) -> None:
-        """It writes as it goes."""
+        """Do nothing: it writes as it goes."""
 
     def processor_seconds(self) -> float:
         return processor_seconds(self._pid, with_children=True)
@@ -145,7 +145,7 @@ def _to_redis(url: str) -> redis.Redis:
 
 @contextmanager
 def open_place(backend: Backend) -> Iterator[Place]:
-    """A place to measure ``backend`` on, as long as the block lasts."""
+    """Open a place to measure ``backend`` on, as long as the block lasts."""
     if backend == "sqlite":
         yield _Files()
     elif backend == "postgres":

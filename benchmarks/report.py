@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
 
 
 def show(figures: Sequence[Figure], where: dict[str, Any], console: Console) -> None:
-    """The table, the notes below it."""
+    """Print the table, and the notes below it."""
     table = Table(box=box.ROUNDED, show_lines=False)
     table.add_column("figure")
     for name in ("measured", "yardstick", "ratio", "target"):
@@ -55,13 +55,13 @@ def show(figures: Sequence[Figure], where: dict[str, Any], console: Console) -> 
 
 
 def value(number: float, unit: str) -> str:
-    """A number with its unit, as precise as it deserves."""
+    """Return a number with its unit, as precise as it deserves."""
     places = 0 if number >= 1000 else 1 if number >= 10 else 2
     return f"{number:,.{places}f} {unit}"
 
 
 def goal(target: Target, unit: str) -> str:
-    """What was asked."""
+    """Return the goal of a figure."""
     sign = {"at least": "≥", "at most": "≤", "under": "<"}[target.bound]
     return f"{sign} {target.value:g}" + ("" if target.of == "ratio" else f" {unit}")
 

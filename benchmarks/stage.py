@@ -33,7 +33,7 @@ class Rounds:
         self._samples = samples
 
     def __getitem__(self, name: str) -> float:
-        """The median."""
+        """Return the median."""
         return statistics.median(self._samples[name])
 
     def spread(self, name: str) -> str:

@@ -47,7 +47,7 @@ class App:
 
 
 def make_calls(task: Task[..., Any], count: int) -> list[Call[Any]]:
-    """Calls as different from each other as real ones."""
+    """Make calls as different from each other as real ones."""
     return [
         task.call(f"{number}@example.com", "Your order is on its way", "shipped", number)
         for number in range(count)
@@ -75,12 +75,12 @@ async def store(app: Windlass, calls: Sequence[Call[Any]]) -> None:
 
 
 async def serve(url: str, slots: int) -> None:
-    """A worker with everything at its default but the slots, which does as it is asked.
+    """Serve as a worker with default settings except the slots, by requests.
 
-    ``"start"`` begins to work and answers with the instant before that; ``"drained"`` answers
-    when nothing is left to do, with the instant of the last stored finish and the number of
-    finishes; ``{"finished": n}`` answers when that many are stored, with the instant;
-    ``"picked up"`` answers with the seconds that `App.pick_up` took to be started.
+    ``"start"`` begins to work and answers with the instant before that; ``"drained"`` answers when
+    nothing is left to do, with the instant of the last stored finish and the number of finishes;
+    ``{"finished": n}`` answers when that many are stored, with the instant; ``"picked up"`` answers
+    with the seconds that `App.pick_up` took to be started.
 
     Instants are on the machine's monotonic clock, which all of its processes share.
     """
@@ -106,7 +106,9 @@ async def serve(url: str, slots: int) -> None:
 
 
 async def _drained(worker: Worker, storage: Any) -> tuple[float, int]:
-    """The finisher counts a success when it is committed. Looking there costs next to nothing."""
+    """Wait for the last finish. The finisher counts a success when it is committed, so reading
+    there costs next to nothing.
+    """
     counts = worker.engine.finisher.counts
     done, changed = counts["succeed"], time.monotonic()
     while True:

@@ -24,7 +24,7 @@ async def lifespan(_server: object) -> AsyncGenerator[None, None]:
 
 
 async def buy(order: int) -> dict[str, str]:
-    """An endpoint: it enqueues and answers at once; the job is committed before it does."""
+    """Enqueue a job and answer at once; the job is committed before the answer."""
     job = await send_receipt.options(key=f"order-{order}").enqueue(order)
     return {"job": job.id}
 

@@ -28,7 +28,7 @@ def buy(order: int) -> dict[str, str]:
 
 
 async def work(job: str) -> str:
-    """What ``windlass worker`` does, until one job is done."""
+    """Run jobs as ``windlass worker`` does, until one job is done."""
     async with app, app.worker():
         return str(await app.job(job).result(timeout=10))
 

@@ -18,7 +18,7 @@ def resize(path: str, width: int) -> str:
 
 
 def upload(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """A view: ``enqueue_sync`` returns when the job is committed."""
+    """Enqueue in a view: ``enqueue_sync`` returns when the job is committed."""
     job = resize.enqueue_sync(environ["PATH_INFO"], width=100)
     start_response("202 Accepted", [("Content-Type", "text/plain")])
     return [f"job {job.id} is {app.blocking.refresh(job).state}".encode()]

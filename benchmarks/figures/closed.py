@@ -34,7 +34,7 @@ EMPTY, CLOSED = "empty queue", "closed lane"
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """The same questions to a queue with a closed lane and to an empty one."""
+    """Measure the same reads on a queue with a closed lane and on an empty one."""
     sizes, place, listener = stage
     with place.scratch() as empty, place.scratch() as closed:
         places = {EMPTY: empty, CLOSED: closed}

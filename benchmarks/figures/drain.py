@@ -152,7 +152,7 @@ async def rate(url: str, jobs: int, *, workers: int, slots: int) -> float:
 
 
 async def measure_endurance(stage: Stage) -> list[Figure]:
-    """The first and the last tenth of one long drain: what finished jobs leave behind must not slow
+    """Compare the first and the last tenth of one long drain: rows of finished jobs must not slow
     the next ones.
 
     Every job is written twice on its way, and on PostgreSQL the old versions of its row stay until

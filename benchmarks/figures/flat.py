@@ -114,7 +114,7 @@ def _figures(
 
 
 async def build(url: str, each: int, order: Order) -> str:
-    """A file with the product's schema, and rows in it."""
+    """Make a file with the product's schema, and rows in it."""
     async with App(url).windlass:
         pass
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
@@ -127,7 +127,9 @@ async def build(url: str, each: int, order: Order) -> str:
 
 
 async def build_by_store(url: str, each: int, order: Order) -> str:
-    """The same rows by the ways that jobs go. Those to be finished come first in their queues."""
+    """Store the same rows by the ways that jobs go. Those to be finished come first in their
+    queues.
+    """
     app = App(url).windlass
     storage = await parts_of(app).storage()
     queues = [f"queue-{number:02}" for number in range(QUEUES)]
@@ -198,7 +200,7 @@ async def claim_in_turn(urls: list[str], claims: int) -> list[dict[str, list[flo
 
 
 async def enlist(storage: Storage, queues: list[str], worker: str = "w-bench") -> None:
-    """A worker to claim for."""
+    """Register a worker to claim for."""
     boot, device, inode = storage.hold_worker_lock(worker)
     start = WorkerStart(
         id=worker,

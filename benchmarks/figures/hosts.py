@@ -34,7 +34,7 @@ _SEARCH = "/windlass/api/v1/jobs?text=nowhere%40example"
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """The host's own requests during forty searches against the same during one."""
+    """Compare the host's own requests during forty searches with the same during one."""
     sizes, place, listener = stage
     jobs = sizes.drain_jobs
     longest: dict[int, list[float]] = {0: [], 1: [], MANY: []}
@@ -68,7 +68,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 async def _pinged(port: int, pings: int, searches: int, longest: list[float]) -> float:
-    """The median in milliseconds; what 95 in 100 requests do not exceed is added to ``longest``."""
+    """Return the median in milliseconds; the 95th percentile is added to ``longest``."""
     async with (
         child(search, port=port, at_once=searches) as searching,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,

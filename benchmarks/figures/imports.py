@@ -31,7 +31,7 @@ TIMES = 3
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """An import, an app, and the help of the command."""
+    """Measure an import, an app, and the help of the command."""
     sizes, _, listener = stage
     ways = {name: functools.partial(_milliseconds, program) for name, program in WAYS.items()}
     for way in ways.values():

@@ -27,7 +27,7 @@ UNEVEN = 0.5
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """The latencies, and what waiting for them cost."""
+    """Measure the latencies, and the cost of waiting for them."""
     sizes, place, listener = stage
     with place.scratch() as url:
         await fill(place, url, lambda _: ())

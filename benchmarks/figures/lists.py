@@ -205,7 +205,7 @@ async def _opened(browser: httpx.AsyncClient, path: str) -> None:
 
 
 async def _full(page: Awaitable[Any], most: int) -> None:
-    """A list that is not right is no figure."""
+    """Check a list: one that is not right is no figure."""
     found = await page
     if len(found) != most or any(job.state is not State.FAILED for job in found):
         message = f"{len(found)} failed jobs were found instead of {most}"

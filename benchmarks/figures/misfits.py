@@ -33,7 +33,7 @@ WHY = AttemptError("PayloadError", "Misfit: Object contains unknown field `nothi
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """The drain with them and without."""
+    """Measure the drain with them and without."""
     sizes, place, listener = stage
     jobs, misfits = sizes.drain_jobs, sizes.misfits
     rounds = await alternate(

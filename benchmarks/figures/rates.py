@@ -46,7 +46,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 async def start_metered(url: str, n: int, seconds: float) -> float:
-    """Starts per second under a rate."""
+    """Measure starts per second under a rate."""
     app, rate, starts = Windlass(url), Rate(n, per=1), list[float]()
 
     @app.task(name="metered", limits=[Limit("api", rate=rate)])

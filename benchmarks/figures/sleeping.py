@@ -63,7 +63,7 @@ async def _drain(place: Place, jobs: int) -> float:
 
 
 async def bare_sleeps(jobs: int) -> float:
-    """The same sleeps, and nothing else."""
+    """Run the same sleeps, and nothing else."""
     room = asyncio.Semaphore(SLOTS)
 
     async def nap() -> None:

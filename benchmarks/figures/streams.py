@@ -32,7 +32,7 @@ _LEAST = 0.9
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """A drain that is watched against one that is not."""
+    """Compare a drain that is watched with one that is not."""
     sizes, place, listener = stage
     jobs = sizes.drain_jobs
     rounds = await alternate(

@@ -98,7 +98,7 @@ def _file(durability: Durability) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def _filled(jobs: int, durability: Durability) -> Iterator[apsw.Connection]:
-    """A file with this many jobs; afterwards each of them must have been finished once."""
+    """Make a file with this many jobs; afterwards each of them must have been finished once."""
     with _file(durability) as connection:
         _insert_by_executemany(connection, _rows(jobs))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

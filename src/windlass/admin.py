@@ -23,6 +23,7 @@ from windlass._admin.schedule_reports import ScheduleReport
 from windlass._admin.schedules import ScheduleAdmin
 from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin, StorageReport
+from windlass._admin.sweep import SweepReport
 from windlass._admin.workers import WorkerAdmin
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
@@ -93,6 +94,7 @@ __all__ = [
     "StatsAdmin",
     "StorageAdmin",
     "StorageReport",
+    "SweepReport",
     "WorkerAdmin",
     "WorkerRecord",
 ]

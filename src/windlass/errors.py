@@ -39,6 +39,7 @@ __all__ = [
     "ResultTimeout",
     "SchemaMissing",
     "SchemaTooNew",
+    "SchemaTooOld",
     "ServiceMissing",
     "StorageError",
     "StorageFull",
@@ -457,6 +458,10 @@ class StorageReplaced(StorageError):
 
 class SchemaTooNew(StorageError):
     """The stored schema was written by a newer Windlass."""
+
+
+class SchemaTooOld(StorageError):
+    """The storage must be migrated, and ``migrate="manual"``: run ``windlass db migrate``."""
 
 
 class SchemaMissing(StorageError):

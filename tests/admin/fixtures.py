@@ -13,7 +13,7 @@ from windlass._settings.load import load_settings
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Seams
 from windlass._tasks.task import TaskRegistry
-from windlass.admin import Admin
+from windlass.admin import Admin, SweepReport
 from windlass.testing.conformance.steps import OOPS, a_job, claim, enlist, happened
 
 BOOM = GaveUp(OOPS)
@@ -34,8 +34,13 @@ def admin_of(storage: Storage | Callable[[], Awaitable[Storage]], bus: Bus | Non
             masks=KeyMasks(opened),
             tasks=TaskRegistry(),
             plugins={},
+            sweep=_no_sweep,
         )
     )
+
+
+async def _no_sweep() -> SweepReport:
+    return SweepReport()
 
 
 async def fail_all(storage: Storage, queue: str = "default") -> list[JobId]:

@@ -54,7 +54,7 @@ async def test_of_several_who_requeue_one_job_at_once_exactly_one_succeeds(
     assert (await admin.jobs.count()).number == 1
 
 
-async def test_an_order_for_an_unknown_job_says_so(storage: Storage) -> None:
+async def test_an_action_on_an_unknown_job_raises(storage: Storage) -> None:
     admin, nobody = admin_of(storage), new_job_id()
     for order in (admin.jobs.requeue, admin.jobs.discard, admin.jobs.delete, admin.jobs.get):
         with pytest.raises(JobNotFound, match=nobody):
@@ -63,7 +63,7 @@ async def test_an_order_for_an_unknown_job_says_so(storage: Storage) -> None:
     assert not await admin.jobs.run_now(nobody)
 
 
-async def test_an_order_in_the_wrong_state_names_the_states_it_is_for(storage: Storage) -> None:
+async def test_an_action_in_the_wrong_state_names_the_right_states(storage: Storage) -> None:
     (job,) = await add(storage, a_job())
     admin = admin_of(storage)
     with pytest.raises(WrongState, match="failed, cancelled or discarded"):
@@ -121,7 +121,7 @@ async def test_as_new_is_for_jobs_at_an_end_whose_key_is_free(storage: Storage) 
         await admin.jobs.requeue(new_job_id(), as_new=True)
 
 
-async def test_orders_for_a_copy_that_cross_each_other_make_one(storage: Storage) -> None:
+async def test_concurrent_requests_for_one_copy_make_one(storage: Storage) -> None:
     bus, seen = Bus(), list[Event]()
     bus.subscribe(seen.append)
     admin, others = admin_of(storage, bus), admin_of(storage, bus)  # another process's
@@ -258,7 +258,7 @@ async def test_a_copy_is_shown_without_secrets_also_when_it_is_there_already(
     assert b"canary" in (await stored(storage, made.id)).payload
 
 
-async def test_every_order_leaves_one_record_of_who_did_what(storage: Storage) -> None:
+async def test_every_action_leaves_one_audit_record(storage: Storage) -> None:
     admin = admin_of(storage).acting("alice")
     job = await a_failed_job(storage)
     await admin.jobs.requeue(job)
@@ -286,7 +286,7 @@ async def test_every_order_leaves_one_record_of_who_did_what(storage: Storage) -
     assert f"as job {new.id}" in [record.note.detail for record in about]
 
 
-async def test_an_order_that_changes_nothing_leaves_no_record(storage: Storage) -> None:
+async def test_an_action_that_changes_nothing_leaves_no_record(storage: Storage) -> None:
     (job,) = await add(storage, a_job())
     admin = admin_of(storage)
     for order in (admin.jobs.requeue, admin.jobs.discard):
@@ -295,7 +295,7 @@ async def test_an_order_that_changes_nothing_leaves_no_record(storage: Storage) 
     assert await admin.audit.list() == []
 
 
-async def test_orders_are_told_to_those_who_listen(storage: Storage) -> None:
+async def test_actions_are_published_to_listeners(storage: Storage) -> None:
     bus, seen = Bus(), list[tuple[str, str]]()
 
     def note(event: Event) -> None:

@@ -105,7 +105,7 @@ async def test_a_cursor_of_a_list_by_end_is_refused_with_what_to_say_instead(
 
 
 @pytest.mark.parametrize("most", [None, 5])
-async def test_an_order_for_many_begins_at_once_and_leaves_what_is_stored_meanwhile(
+async def test_a_bulk_action_leaves_jobs_that_are_stored_meanwhile(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
     monkeypatch.setattr(bulk, "CHUNK", 2)
@@ -170,7 +170,7 @@ async def test_running_jobs_are_asked(storage: Storage) -> None:
     assert (await stored(storage, running.claim.job)).cancel_requested
 
 
-async def test_an_order_looks_only_at_the_states_it_is_for(storage: Storage) -> None:
+async def test_a_bulk_action_reads_only_the_states_it_applies_to(storage: Storage) -> None:
     await add(storage, a_job())
     admin = admin_of(storage)
     waiting = JobFilter(states=[State.WAITING])
@@ -191,7 +191,7 @@ async def test_waiting_jobs_are_moved_and_run_together(
     assert (counts.queue, counts.ready) == ("slow", 3)
 
 
-async def test_an_order_for_everything_must_say_so(storage: Storage) -> None:
+async def test_a_bulk_action_on_everything_must_be_explicit(storage: Storage) -> None:
     with pytest.raises(InvalidArgument, match="every job: give a filter"):
         await admin_of(storage).jobs.bulk(Delete(), JobFilter())
 

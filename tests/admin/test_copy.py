@@ -258,7 +258,7 @@ async def test_an_interrupted_copy_is_run_again_to_its_end(
         await are_alike(source, target)
 
 
-async def test_progress_is_told_for_every_part(
+async def test_progress_is_reported_for_every_part(
     open_memory: Open, another_memory: Open, clock: VirtualClock
 ) -> None:
     told: list[CopyProgress] = []
@@ -276,7 +276,7 @@ async def test_progress_is_told_for_every_part(
 
 
 @pytest.mark.parametrize("side", [0, 1])
-async def test_nothing_is_copied_while_somebody_works(
+async def test_nothing_is_copied_while_a_worker_is_live(
     open_memory: Open, another_memory: Open, side: int
 ) -> None:
     async with houses(open_memory, another_memory) as both:

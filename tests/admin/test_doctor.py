@@ -66,7 +66,7 @@ REDIS: Mapping[str, float | str] = {
 
 
 @pytest.mark.parametrize("facts", [SQLITE, POSTGRES, REDIS], ids=["sqlite", "postgres", "redis"])
-def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
+def test_a_healthy_storage_is_reported_as_ok(facts: Mapping[str, Any]) -> None:
     found = list(check_health(facts))
     assert len(found) >= 3
     assert {one.level for one in found} == {"ok"}
@@ -103,7 +103,7 @@ def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
         (REDIS, {"size": 3.99 * GIB}, "memory", "bad"),
     ],
 )
-def test_what_hurts_is_found_with_what_to_do(
+def test_problems_are_found_with_advice(
     facts: Mapping[str, Any], wrong: Mapping[str, Any], name: str, level: str
 ) -> None:
     (found,) = [one for one in check_health({**facts, **wrong}) if one.level != "ok"]
@@ -122,7 +122,7 @@ def test_a_pooler_is_named() -> None:
     assert "pooler" in {one.name for one in check_health({**POSTGRES, "pooled": "yes"})}
 
 
-def test_sizes_are_told_as_people_read_them() -> None:
+def test_sizes_are_shown_in_readable_units() -> None:
     told = [format_bytes(size) for size in (0, 1023, 1536, 3 * 2**20, 2.5 * GIB, 3 * 2**40)]
     assert told == ["0 B", "1023 B", "1.5 KiB", "3 MiB", "2.5 GiB", "3 TiB"]
 
@@ -154,7 +154,7 @@ def named(found: Sequence[Finding], name: str) -> Finding:
     return one
 
 
-async def test_an_app_at_work_is_in_order() -> None:
+async def test_an_app_with_workers_passes_all_checks() -> None:
     app = an_app()
     with isolated(app):
         async with app:
@@ -247,7 +247,7 @@ async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> Non
             assert "unknown_task" not in {one.name for one in found}
 
 
-async def test_a_task_of_the_app_is_known_to_whoever_starts_the_missing_worker() -> None:
+async def test_a_task_of_the_app_counts_as_known_when_its_worker_is_missing() -> None:
     app = an_app()
     with isolated(app):
         async with app:
@@ -299,7 +299,7 @@ class Deaf:
         return lambda: None
 
 
-async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wakeup_that_does_not_arrive_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windlass._admin.doctor.work_checks._PATIENCE", 0.05)
     monkeypatch.setattr("windlass._admin.doctor.work_checks._AGAIN", 0.01)
     app = an_app()
@@ -341,3 +341,13 @@ def test_commands_are_about_the_app_or_storage_that_was_asked() -> None:
     assert without_commands("Wait, or start it now: `windlass jobs run-now 7`") == (
         "Wait, or start it now"
     )
+
+
+async def test_a_pause_of_all_schedules_is_found() -> None:
+    async with Windlass("memory://") as app:
+        assert "schedules_paused" not in {one.name for one in await app.admin.doctor.check()}
+        await app.admin.schedules.pause_all()
+        (found,) = [one for one in await app.admin.doctor.check() if one.name == "schedules_paused"]
+    assert found.level == "warn"
+    assert found.text.startswith("All schedules are paused, for ")
+    assert "`windlass schedules resume --all" in found.fix

@@ -301,7 +301,7 @@ async def test_workers_that_take_nothing_new_are_named_with_the_way_back(storage
     assert "windlass worker MODULE:APP" in (await why(storage, job, "workers_quiet")).fix
 
 
-async def test_a_task_nobody_knows_is_named_with_its_error(storage: Storage) -> None:
+async def test_an_unknown_task_is_named_with_its_error(storage: Storage) -> None:
     job = await started(storage)
     unknown = AttemptError("UnknownTask", "No task named 'conform' is registered.")
     await happened(storage, job, Missing(unknown))
@@ -457,7 +457,7 @@ async def test_workers_older_than_a_release_in_use_are_a_remark(
     assert (await explain(storage, job)).causes[1].evidence["newest"] == "2.0"
 
 
-async def test_live_workers_that_all_lack_the_task_are_told_before_one_meets_it(
+async def test_a_task_that_every_live_worker_lacks_is_explained_before_a_claim(
     storage: Storage,
 ) -> None:
     await register(storage, "w1", tasks=["other"], slots=1)
@@ -491,7 +491,7 @@ async def test_a_clock_that_is_off_is_a_remark(storage: Storage) -> None:
     assert told.causes[1].evidence["skew"] == 180.0
 
 
-async def test_whoever_paused_a_queue_is_named(storage: Storage) -> None:
+async def test_the_operator_who_paused_a_queue_is_named(storage: Storage) -> None:
     await enlist(storage)
     (job,) = await add(storage, a_job())
     await admin_of(storage).acting("ada\x1b[31m").queues.pause("default")
@@ -542,7 +542,7 @@ async def test_all_causes_are_named_and_the_one_without_an_end_comes_first(
     assert (await explain(storage, job)).expected_at == START + HOUR
 
 
-async def test_what_passes_before_a_job_is_due_does_not_hold_it(storage: Storage) -> None:
+async def test_a_cause_that_ends_before_the_due_time_does_not_hold_a_job(storage: Storage) -> None:
     await storage.limits.define([LimitSpec(name="one", concurrency=1)])
     await started(storage, limited("one"))
     other = await claim_after(storage)
@@ -594,7 +594,7 @@ async def test_a_running_job_says_that_its_worker_is_silent(
     assert "sent no heartbeat for 45 s, and its lease is 30 s" in told.causes[1].sentence
 
 
-async def test_a_running_job_says_that_its_worker_is_buried(storage: Storage) -> None:
+async def test_a_running_job_says_that_its_worker_is_dead(storage: Storage) -> None:
     job = await started(storage)
     await storage.workers.bury(["w1"])
     told = await explain(storage, job.claim.job)
@@ -635,7 +635,7 @@ async def test_a_cancelled_and_a_discarded_job_say_so(storage: Storage) -> None:
     assert cause.sentence.endswith(": not needed.")
 
 
-async def test_a_requeued_job_is_not_told_by_its_past(storage: Storage) -> None:
+async def test_a_requeued_job_is_not_explained_by_its_past(storage: Storage) -> None:
     job = await started(storage)
     await happened(storage, job, GaveUp(OOPS))
     await requeue(storage, job.claim.job)

@@ -139,7 +139,7 @@ async def agreed(storage: Storage) -> list[ClaimedJob]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_what_is_held_is_not_claimed_and_what_is_ready_is(seed: int) -> None:
+async def test_explained_holds_agree_with_claims(seed: int) -> None:
     by, clock = seeded(seed), VirtualClock()
     storage = MemoryStorage(MemoryDatabase(clock))
     await prepared(storage)

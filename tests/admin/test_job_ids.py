@@ -49,7 +49,7 @@ async def test_a_shortened_id_names_its_job(app: Windlass, given: str) -> None:
     assert (await app.admin.jobs.get(given)).id == OTHER
 
 
-async def test_every_question_and_order_about_one_job_takes_it(app: Windlass) -> None:
+async def test_every_read_and_action_on_one_job_takes_a_shortened_id(app: Windlass) -> None:
     admin, name = app.admin, short_id(OTHER)
     await add(await parts_of(app).storage(), a_job(id=OTHER), a_job(id=ONE, parent=OTHER))
     assert (await admin.jobs.explain(name)).job.id == OTHER
@@ -91,12 +91,12 @@ async def test_the_end_of_an_id_is_looked_for_among_the_newest_and_it_says_so(
         await app.admin.jobs.get("0192f3a1…123456")
 
 
-async def test_what_is_too_short_is_answered_with_the_forms_that_are_taken(app: Windlass) -> None:
+async def test_an_id_that_is_too_short_is_refused_with_the_valid_forms(app: Windlass) -> None:
     for question in (app.admin.jobs.get, app.admin.jobs.history, app.admin.jobs.cancel):
         with pytest.raises(JobNotFound, match=r"32 hex .* 0192f3a1…9c4e07, or its last eight"):
             await question("102259")
 
 
-def test_what_is_too_short_is_no_id() -> None:
+def test_a_text_that_is_too_short_is_no_id() -> None:
     for given in ("", "0192f3a", "0192f3a…9c4e07", "0192f3a1…9c4e0", "nope", "mail", OTHER):
         assert id_patterns_of(given) == []

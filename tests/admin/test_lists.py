@@ -178,7 +178,7 @@ async def test_a_key_without_its_task_is_refused_with_how_it_is_written(storage:
         assert [job.key for job in await admin.jobs.find(JobFilter(key=key))] == [key]
 
 
-async def test_who_keeps_looking_at_schedules_decodes_only_what_has_changed(
+async def test_repeated_reads_of_schedules_decode_only_changed_ones(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, decoded = Windlass("memory://"), Counter[str]()

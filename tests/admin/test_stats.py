@@ -80,7 +80,7 @@ async def test_a_series_of_too_many_points_is_refused(storage: Storage) -> None:
         await admin.stats.series(now - HOUR, now, step=90)
 
 
-async def test_what_lies_days_back_comes_by_the_hour(storage: Storage) -> None:
+async def test_old_statistics_come_by_the_hour(storage: Storage) -> None:
     admin = admin_of(storage)
     now = await admin.storage.now()
     assert (await admin.stats.series(now - timedelta(days=3), now, step=MINUTE)).step == HOUR
@@ -96,7 +96,7 @@ async def test_lag_is_how_long_the_oldest_ready_job_has_been_due(
     assert await admin_of(storage).queues.lags() == {"mail": 30 * SECOND}
 
 
-async def test_counting_stops_where_it_is_told_to(storage: Storage) -> None:
+async def test_counting_stops_at_its_cap(storage: Storage) -> None:
     await add(storage, *[a_job(task="t") for _ in range(5)])
     admin = admin_of(storage)
     for wanted in (JobFilter(), JobFilter(task="t"), JobFilter(states=[State.WAITING])):
@@ -198,7 +198,7 @@ async def test_lists_have_a_window(storage: Storage, clock: VirtualClock) -> Non
     assert (await admin_of(storage).overview.snapshot()).failed.total == 0
 
 
-async def test_counts_go_as_far_as_is_quick_for_so_many_queues(
+async def test_counts_are_capped_by_the_number_of_queues(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queues, "_CAPS", (2, 3, 5))

@@ -227,7 +227,7 @@ def test_closing_the_blocking_side_lets_calls_finish_and_the_next_one_starts_aga
     app.blocking.close()
 
 
-def test_who_waits_for_a_result_is_told_when_the_blocking_side_closes() -> None:
+def test_waiting_for_a_result_fails_when_the_blocking_side_closes() -> None:
     app = Windlass("memory://")
     told: list[BaseException] = []
 
@@ -290,7 +290,7 @@ def test_an_error_of_a_blocking_call_carries_no_foreign_context() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_child_forked_in_the_middle_of_a_call_has_locks_of_its_own(tmp_path: Path) -> None:
+def test_a_child_forked_in_the_middle_of_a_call_has_new_locks(tmp_path: Path) -> None:
     program = """
 import os, threading, warnings
 from windlass import Windlass

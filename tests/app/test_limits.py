@@ -278,7 +278,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
     return found
 
 
-async def test_what_an_operator_sets_survives_restarts_and_ends_with_a_deploy(url: str) -> None:
+async def test_an_operators_limit_survives_restarts_and_ends_with_a_deploy(url: str) -> None:
     odd = Rate(1 / 3, 0.7, burst=2)  # numbers that do not survive a careless round trip
     first, task = deploy(url, odd, concurrency=4)
     async with first:
@@ -363,7 +363,7 @@ async def test_a_bucket_is_emptied_and_filled_by_hand() -> None:
         assert [state.spent_until for state in report.budgets] == [None]
 
 
-async def test_orders_for_what_is_no_limit_are_refused() -> None:
+async def test_actions_on_unknown_limits_are_refused() -> None:
     async with Windlass("memory://") as app:
         await both_of(app).enqueue()
         for order in (app.admin.limits.drain, app.admin.limits.reset):

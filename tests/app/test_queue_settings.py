@@ -22,14 +22,14 @@ async def app() -> AsyncIterator[Windlass]:
         yield app
 
 
-async def test_a_queue_nobody_has_touched_has_plain_settings(app: Windlass) -> None:
+async def test_an_untouched_queue_has_default_settings(app: Windlass) -> None:
     record = await app.admin.queues.get("mail")
     assert record.settings == QueueSettings()
     assert not record.paused
     assert await app.admin.queues.list() == []
 
 
-async def test_what_is_left_out_stays_and_none_takes_away(app: Windlass) -> None:
+async def test_omitted_settings_stay_and_none_removes_them(app: Windlass) -> None:
     await app.admin.queues.set("mail", max_running=3, backoff=Backoff.fixed(5), keep_failed=60)
     await app.admin.queues.set("mail", max_running=None, keep_succeeded=0)
     assert (await app.admin.queues.get("mail")).settings == QueueSettings(

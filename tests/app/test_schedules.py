@@ -96,7 +96,7 @@ def report_of(app: Windlass) -> Task[[str], None]:
 # --- what people see ------------------------------------------------------------------------------
 
 
-async def test_behind_an_overdue_slot_stand_those_that_follow_it(app: Windlass) -> None:
+async def test_an_overdue_slot_is_followed_by_the_next_ones(app: Windlass) -> None:
     await app.admin.schedules.create("eu", Every(HOUR), report_of(app).call("eu"))
     storage = await parts_of(app).storage()
     (row,) = await storage.schedules.rows()
@@ -126,7 +126,7 @@ async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
     assert (await app.admin.schedules.create("hand", Manual(), call)).state == "active"
 
 
-async def test_a_declaration_that_vanished_is_told_before_its_slot_comes() -> None:
+async def test_a_removed_declaration_is_reported_before_its_slot() -> None:
     clock = VirtualClock()
     async with Windlass("memory://", clock=clock) as app:
         storage = await parts_of(app).storage()
@@ -160,7 +160,7 @@ async def test_a_preview_stores_nothing(app: Windlass) -> None:
 # --- whose word holds -----------------------------------------------------------------------------
 
 
-async def test_what_a_person_changed_holds_also_when_code_changes_the_same(stage: Stage) -> None:
+async def test_an_operators_value_holds_when_code_changes_the_same_one(stage: Stage) -> None:
     await stage.declare()
     await stage.book.change("nightly", by="ann", rule=Every(2 * HOUR))
     await stage.declare(rule=Every(3 * HOUR))
@@ -181,7 +181,7 @@ async def test_code_does_not_overwrite_what_a_person_made_under_its_name(stage: 
     assert (await stage.state()).plan.rule == Every(HOUR)
 
 
-async def test_an_end_that_code_moves_on_lets_a_schedule_go_on(stage: Stage) -> None:
+async def test_a_schedule_continues_when_code_moves_its_end(stage: Stage) -> None:
     await stage.declare(ends=START + 90 * MINUTE)
     stage.clock.advance(HOUR)
     await stage.book.still_declared(["nightly"])
@@ -241,7 +241,7 @@ async def test_a_schedule_that_follows_its_runs_ends_at_its_end(stage: Stage) ->
 # --- overlap that is changed ----------------------------------------------------------------------
 
 
-async def test_runs_wait_their_turn_from_when_somebody_says_so(app: Windlass) -> None:
+async def test_runs_wait_their_turn_once_an_operator_sets_it(app: Windlass) -> None:
     call = report_of(app).call("eu")
     await app.admin.schedules.create("eu", Manual(), call, overlap="allow")
     changes: list[tuple[Overlap, int]] = [("queue", 2), ("allow", 1)]
@@ -311,7 +311,7 @@ async def test_a_schedule_that_is_only_ever_triggered_does_not_grow(stage: Stage
 # --- held, and going on ---------------------------------------------------------------------------
 
 
-async def test_after_an_outage_what_was_held_goes_on_by_itself(stage: Stage) -> None:
+async def test_after_an_outage_held_schedules_continue_by_themselves(stage: Stage) -> None:
     """Nobody could say for a while that the schedule is still in the code: it still is."""
     plans = {"nightly": Schedule(rule=Every(HOUR), job=JOB)}
 
@@ -386,7 +386,7 @@ async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windla
     assert await app.admin.schedules.list(removed=True) == []
 
 
-async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> None:
+async def test_the_audit_log_names_the_given_operator(app: Windlass) -> None:
     task, admin = report_of(app), app.admin
     await admin.acting("ada").schedules.create("made", Every(3600), task.call("eu"))
     await admin.acting("ben").schedules.change("made", rule=Every(60))

@@ -45,7 +45,7 @@ def test_arguments_come_before_the_environment_and_that_before_the_file(tmp_path
     assert load({}, environment).url == URL
 
 
-def test_the_file_may_do_without_a_table_of_its_own(tmp_path: Path) -> None:
+def test_the_file_needs_no_separate_table(tmp_path: Path) -> None:
     file = tmp_path / "windlass.toml"
     file.write_text('default_queue = "main"\nimports = ["shop.jobs", "shop.mail"]\n')
     settings = load(config=file)
@@ -78,6 +78,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_REPLICAS": "2",
         "WINDLASS_SCHEMA": "app_jobs",
         "WINDLASS_PREFIX": "shop",
+        "WINDLASS_MIGRATE": "manual",
         "WINDLASS_ALLOW_NETWORK_FILESYSTEM": "true",
         "WINDLASS_HEARTBEAT": "2s",
         "WINDLASS_LEASE": "10",
@@ -119,6 +120,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         replicas=2,
         schema="app_jobs",
         prefix="shop",
+        migrate="manual",
         allow_network_filesystem=True,
         heartbeat=timedelta(seconds=2),
         lease=timedelta(seconds=10),

@@ -60,7 +60,7 @@ async def test_calls_of_one_batch_may_have_different_tenants(app: Windlass) -> N
     assert found == ["acme", "bolt", None, "acme"]
 
 
-async def test_what_the_call_says_wins(app: Windlass) -> None:
+async def test_the_value_of_the_call_wins(app: Windlass) -> None:
     work = asking(app)
     CURRENT.set("acme")
     async with app:
@@ -80,7 +80,7 @@ async def test_a_blocking_call_asks_on_its_own_thread(app: Windlass) -> None:
     assert await asyncio.to_thread(blocking) == ["acme", "acme"]
 
 
-async def test_a_job_s_own_tenant_goes_on_to_what_it_enqueues_unless_another_is_current(
+async def test_a_job_passes_its_tenant_to_jobs_it_enqueues_unless_another_is_current(
     app: Windlass,
 ) -> None:
     work = asking(app)
@@ -124,7 +124,7 @@ def takes(request: object) -> str | None: ...
 
 
 @pytest.mark.parametrize("function", [waits, takes])
-def test_what_cannot_be_asked_is_refused(app: Windlass, function: Any) -> None:
+def test_a_current_tenant_function_with_arguments_is_refused(app: Windlass, function: Any) -> None:
     with pytest.raises(DefinitionError, match="without arguments"):
         app.current_tenant(function)
 

@@ -346,7 +346,7 @@ class Part:
     assert list(assigned_from_outside([sample])) == []
 
 
-def test_what_another_function_made_is_not_its_own() -> None:
+def test_objects_made_by_another_function_are_not_its_own() -> None:
     sample = parse(
         """
 def outer():

@@ -66,7 +66,7 @@ def test_names_use_the_words_of_the_vocabulary() -> None:
     exceptions.check(dict(vague_names(modules())), ALLOWED)
 
 
-def test_vague_names_are_found_wherever_they_stand() -> None:
+def test_vague_names_are_found_in_any_place() -> None:
     sample = parse(
         "class JobManager:\n"
         "    def handle_it(self):\n"

@@ -78,7 +78,7 @@ def test_a_forbidden_host_is_found_in_a_link(host: str) -> None:
     assert HOST.search(f'<script src="https://{host}/htmx">')
 
 
-def test_machine_paths_are_told_from_ordinary_ones() -> None:
+def test_machine_paths_are_distinguished_from_ordinary_ones() -> None:
     assert MACHINE_PATH.search("see /" + "work/main")
     assert MACHINE_PATH.search("'/" + "root/.cache'")
     assert not MACHINE_PATH.search("docs/" + "work/start.md and net" + "work/x and ./" + "work/x")

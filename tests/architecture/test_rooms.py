@@ -168,7 +168,7 @@ def test_every_name_that_a_door_lists_exists_there(door: str) -> None:
     assert missing_names(importlib.import_module(door)) == []
 
 
-def test_one_class_name_stands_for_one_thing() -> None:
+def test_one_class_name_means_one_thing() -> None:
     exceptions.check(shared_names(modules()), SAME_NAME)
 
 

@@ -113,7 +113,7 @@ async def test_jobs_that_a_lost_try_has_stored_are_not_called_stored_before(
         assert told == [False, True]
 
 
-async def test_a_lost_claim_is_told_by_the_next_beat_and_given_out_once(rig: Rig) -> None:
+async def test_a_lost_claim_is_found_by_the_next_heartbeat_and_given_out_once(rig: Rig) -> None:
     await rig.teach(*RUNNING)
     storage = await rig.behind()
     for step in RUNNING[:-1]:

@@ -60,7 +60,7 @@ def asks_for(home: Home, operation: str) -> Match:
     return lambda request: said[operation] in request
 
 
-def test_a_worker_goes_on_whichever_answer_is_lost(scene: Scene, home: Home, wire: Proxy) -> None:
+def test_a_worker_continues_after_any_lost_answer(scene: Scene, home: Home, wire: Proxy) -> None:
     scene.enqueue("work", 0.01)
     scene.settle()  # the server knows the scripts now
     jobs = [scene.enqueue("work", 0.02) for _ in range(30)]
@@ -103,7 +103,7 @@ def cut_off(wire: Proxy) -> None:
 
 
 @pytest.mark.parametrize("fault", [cut_off, Proxy.black_hole])
-def test_a_partition_longer_than_the_lease_buries_nobody_and_costs_no_attempt(
+def test_a_partition_longer_than_the_lease_kills_no_worker_and_costs_no_attempt(
     scene: Scene, wire: Proxy, fault: Callable[[Proxy], None]
 ) -> None:
     held = [scene.enqueue("hold", str(scene.gate)), scene.enqueue("stand", str(scene.gate))]

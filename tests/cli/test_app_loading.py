@@ -107,7 +107,9 @@ def test_a_mistake_in_the_syntax_shows_the_line_and_no_way_to_it(folder: Path) -
 
 
 @pytest.mark.parametrize("wrong", [{"WINDLASS_SLOTS": "many"}, {"WINDLASS_CONFIG": "missing.toml"}])
-def test_a_wrong_setting_is_told_without_the_way_to_it(folder: Path, wrong: dict[str, str]) -> None:
+def test_a_wrong_setting_is_reported_without_a_traceback(
+    folder: Path, wrong: dict[str, str]
+) -> None:
     ended = windlass("worker", "shop:app", cwd=folder, env=wrong)
     assert ended.returncode == 1
     (line,) = frames(ended.stderr)
@@ -127,7 +129,7 @@ def test_a_supervisor_does_not_try_a_wrong_setting_again(folder: Path) -> None:
     assert "started again" not in ended.stderr
 
 
-def test_a_lone_worker_on_memory_is_warned_that_nobody_can_reach_it(folder: Path) -> None:
+def test_a_lone_worker_on_memory_is_warned_that_no_process_can_reach_it(folder: Path) -> None:
     ended = windlass("worker", "shop:app", "--until-empty", cwd=folder)
     assert "memory:// exists only in this process" in ended.stderr
 

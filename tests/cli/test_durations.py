@@ -73,7 +73,7 @@ def test_a_rate_is_read_as_it_was_written(rate: Rate) -> None:
         ("waits:7d", Backoff.waits([7 * 86400]), "7d each time"),
     ],
 )
-def test_a_backoff_is_read_and_told(text: str, backoff: Backoff, words: str) -> None:
+def test_a_backoff_is_parsed_and_shown(text: str, backoff: Backoff, words: str) -> None:
     assert parse_backoff(text, "--backoff") == backoff
     assert describe_backoff(backoff).startswith(words)
 

@@ -16,7 +16,7 @@ from windlass._cli import exit_codes
 from windlass._cli.commands.worker import worker
 
 
-def test_the_version_is_told(tmp_path: Path) -> None:
+def test_the_version_is_printed(tmp_path: Path) -> None:
     ended = windlass("--version", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, f"windlass {__version__}\n")
 

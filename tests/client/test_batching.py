@@ -65,7 +65,7 @@ async def test_calls_made_while_a_flush_is_under_way_are_merged(app: Windlass) -
             assert len(picky.batches) <= 3
 
 
-async def test_a_lone_call_waits_for_nobody(app: Windlass) -> None:
+async def test_a_single_call_does_not_wait_for_a_batch(app: Windlass) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -157,7 +157,7 @@ def test_a_twin_of_an_error_is_the_same_but_another() -> None:
     assert error.__notes__ == ["a note"]
 
 
-def test_what_cannot_be_copied_is_shared() -> None:
+def test_an_error_that_cannot_be_copied_is_shared() -> None:
     error = Exception.__new__(Stubborn)
     assert copy_error(error) is error
 

@@ -101,7 +101,7 @@ async def test_an_instant_may_be_in_any_time_zone(app: Windlass) -> None:
     assert job.due == datetime(2031, 3, 1, 7, tzinfo=UTC)
 
 
-async def test_who_asked_is_read_from_the_arguments(app: Windlass) -> None:
+async def test_the_principal_is_read_from_the_arguments(app: Windlass) -> None:
     @app.task
     async def work(user_id: int, request_id: str = "") -> None: ...
 
@@ -336,7 +336,9 @@ async def test_many_calls_may_come_from_a_generator(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "work", ("work", 1)])
-async def test_what_is_no_call_is_refused_and_nothing_is_stored(app: Windlass, wrong: Any) -> None:
+async def test_a_value_that_is_no_call_is_refused_and_nothing_is_stored(
+    app: Windlass, wrong: Any
+) -> None:
     @app.task
     async def work() -> None: ...
 

@@ -177,7 +177,7 @@ def test_two_tasks_of_one_name_are_refused_by_name(app: Windlass) -> None:
     assert list(app.tasks) == [first]
 
 
-def test_a_name_nobody_registered_is_refused_with_what_was_probably_meant(app: Windlass) -> None:
+def test_an_unregistered_name_is_refused_with_a_suggestion(app: Windlass) -> None:
     """A28."""
 
     @app.task(name="send_email")
@@ -347,7 +347,7 @@ async def later_items() -> AsyncIterator[int]:
         ("work", "'work' is not one"),
     ],
 )
-def test_what_is_no_plain_function_is_refused_with_what_to_write(
+def test_a_task_that_is_no_plain_function_is_refused_with_advice(
     app: Windlass, odd: Any, told: str
 ) -> None:
     with pytest.raises(DefinitionError, match=f"A task is a plain or an async function: .*{told}"):

@@ -23,7 +23,7 @@ def _app() -> tuple[Windlass, list[JobMoved]]:
     return app, moves
 
 
-async def test_cancelling_requeueing_and_discarding_are_told_like_every_other_transition() -> None:
+async def test_cancelling_requeueing_and_discarding_are_published_like_other_transitions() -> None:
     app, moves = _app()
 
     @app.task(name="hopeless")
@@ -44,7 +44,7 @@ async def test_cancelling_requeueing_and_discarding_are_told_like_every_other_tr
         assert verbs == [Verb.REQUEUE, Verb.CLAIM, Verb.FAIL, Verb.DISCARD]
 
 
-async def test_an_order_that_was_refused_is_not_told() -> None:
+async def test_a_refused_action_is_not_published() -> None:
     app, moves = _app()
 
     @app.task(name="noop")

@@ -176,7 +176,7 @@ async def test_the_same_id_with_another_call_is_refused(app: Windlass) -> None:
     assert await count(app) == 1
 
 
-async def test_a_conflict_spares_strangers_in_the_same_moment(app: Windlass) -> None:
+async def test_one_conflict_does_not_fail_the_others_in_its_batch(app: Windlass) -> None:
     mail = mail_of(app)
     job_id = uuid.uuid4().hex
     answers = await asyncio.gather(
@@ -208,7 +208,7 @@ async def test_an_id_may_be_written_as_uuids_are(app: Windlass) -> None:
 @pytest.mark.parametrize(
     "given", ["", "x", "0" * 31, "0" * 33, 5, 1.5, b"0" * 32, "g" * 32, "0" * 12 + "8" + "0" * 19]
 )
-async def test_what_is_no_id_is_refused(app: Windlass, given: Any) -> None:
+async def test_an_invalid_id_is_refused(app: Windlass, given: Any) -> None:
     mail = mail_of(app)
     with pytest.raises(InvalidArgument):
         mail.options(id=given)
@@ -238,7 +238,7 @@ def test_blocking_calls_take_ids_too() -> None:
         app.blocking.close()
 
 
-async def test_orders_take_ids_too(app: Windlass) -> None:
+async def test_actions_take_ids_too(app: Windlass) -> None:
     mail = mail_of(app)
     one = uuid.uuid4()
     for _ in range(2):
@@ -255,7 +255,7 @@ async def test_inline_jobs_take_ids_too() -> None:
         assert (await mail.options(id=one).enqueue()).id == one.hex
 
 
-async def test_a_repeated_id_is_told_of_once(app: Windlass) -> None:
+async def test_a_repeated_id_is_published_once(app: Windlass) -> None:
     mail = mail_of(app)
     heard: list[str] = []
     app.on_transition(lambda event: heard.append(type(event).__name__))
@@ -281,7 +281,7 @@ async def test_callers_who_repeat_one_id_at_once_tell_of_it_once(app: Windlass) 
     assert heard == ["JobEnqueued"]
 
 
-async def test_a_repeat_of_a_call_that_ended_in_an_error_is_told_of(app: Windlass) -> None:
+async def test_a_repeat_of_a_call_that_ended_in_an_error_is_published(app: Windlass) -> None:
     mail = mail_of(app)
     heard: list[str] = []
     app.on_transition(lambda event: heard.append(type(event).__name__))

@@ -136,7 +136,7 @@ async def test_an_unknown_job_raises_at_once(app: Windlass) -> None:
         await job.refresh()
 
 
-async def test_a_wait_that_is_too_short_says_how_the_job_stands(app: Windlass) -> None:
+async def test_a_wait_that_is_too_short_names_the_state_of_the_job(app: Windlass) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -257,7 +257,7 @@ async def test_an_outage_ends_nobodys_wait() -> None:
 
 
 @pytest.mark.parametrize("error", [StorageReplaced("another file"), ZeroDivisionError("a bug")])
-async def test_what_no_waiting_can_cure_reaches_everybody_who_waits(error: Exception) -> None:
+async def test_a_permanent_error_reaches_every_waiting_caller(error: Exception) -> None:
     app = Windlass("memory://")
 
     @app.task
@@ -311,7 +311,7 @@ async def test_the_longer_a_look_takes_the_longer_is_the_pause_after_it() -> Non
         assert len(Slow.of(app).asked) <= 5  # 30 ms each, 300 ms between; and one at the end
 
 
-async def test_closing_the_app_tells_whoever_still_waits(app: Windlass) -> None:
+async def test_closing_the_app_fails_callers_that_still_wait(app: Windlass) -> None:
     @app.task
     async def work() -> None: ...
 
@@ -349,7 +349,7 @@ async def test_giving_up_one_wait_leaves_the_others(app: Windlass) -> None:
         ("two\nlines", "GeneratorExit: two\nlines. Its attempts"),
     ],
 )
-def test_the_text_of_a_failure_reads_well_whatever_the_handler_said(text: str, told: str) -> None:
+def test_the_text_of_a_failure_reads_well_for_any_error(text: str, told: str) -> None:
     failed = JobFailed("1", "GeneratorExit", text)
     assert told in str(failed)
     assert failed.text == text

@@ -13,7 +13,7 @@ from windlass.testing import drain, isolated
 LIMIT = Limit("cards", concurrency=1, key="{card}")
 
 
-async def test_a_job_names_its_secrets_beside_its_tags_and_whatever_follows_does_too() -> None:
+async def test_a_job_and_its_follow_ups_name_their_secrets_beside_their_tags() -> None:
     app = Windlass("memory://")
 
     @app.task(name="told", tags=["alarm"])

@@ -45,7 +45,7 @@ async def test_true_is_one_job_for_the_same_arguments(app: Windlass) -> None:
     assert (await first.refresh()).key == f"sync/arguments:{digest}"
 
 
-async def test_equal_arguments_are_one_job_in_whatever_order_they_come(app: Windlass) -> None:
+async def test_equal_arguments_are_one_job_in_any_order(app: Windlass) -> None:
     @app.task(name="export", unique=True)
     async def export(filters: dict[str, Any], fields: set[str], share: float = 0.5) -> None: ...
 
@@ -78,7 +78,7 @@ async def test_a_key_is_made_of_the_arguments_it_names(app: Windlass) -> None:
     assert (await first.refresh()).key == "sync/1"
 
 
-async def test_what_is_left_to_its_default_counts_as_that(app: Windlass) -> None:
+async def test_omitted_arguments_count_as_their_defaults(app: Windlass) -> None:
     sync = sync_of(app, Unique(key="{user}-{what}"))
     first, again = await sync.enqueue(1), await sync.enqueue(1, "all")
     assert again.id == first.id
@@ -194,7 +194,7 @@ async def test_a_call_of_a_task_without_a_rule_brings_all_of_it(app: Windlass) -
         (Unique(on_conflict="replace", for_=timedelta(minutes=1)), Window.FOR_A_TIME),
     ],
 )
-def test_what_replaces_holds_its_key_until_it_starts_unless_something_was_said(
+def test_a_replacing_job_holds_its_key_until_it_starts_by_default(
     rule: Unique, window: Window
 ) -> None:
     made = rule.stored("task", "k")
@@ -248,7 +248,7 @@ async def test_a_conflict_that_raises_names_the_holder_and_stores_nothing(app: W
     assert [job.id for job in await stored(app)] == [first.id]
 
 
-async def test_a_conflict_spares_strangers_in_the_same_moment(app: Windlass) -> None:
+async def test_one_conflict_does_not_fail_the_others_in_its_batch(app: Windlass) -> None:
     sync = sync_of(app, Unique(key="{user}", on_conflict="raise"))
     await sync.enqueue(1, "a")
     answers = await asyncio.gather(
@@ -257,7 +257,7 @@ async def test_a_conflict_spares_strangers_in_the_same_moment(app: Windlass) -> 
     assert [type(answer).__name__ for answer in answers] == ["KeyConflict", "Job", "Job"]
 
 
-async def test_what_runs_is_followed_by_the_next_one_when_calls_replace() -> None:
+async def test_a_running_job_is_followed_by_the_next_one_when_calls_replace() -> None:
     app = Windlass("memory://")
     began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -322,7 +322,7 @@ def test_a_global_key_of_all_arguments_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", ["{user}", 1, Window.UNTIL_STARTED])
-def test_what_is_no_rule_is_refused(given: Any) -> None:
+def test_an_invalid_unique_rule_is_refused(given: Any) -> None:
     with pytest.raises(InvalidArgument, match=r'Unique\(key="{user_id}"\)'):
         sync_of(Windlass("memory://"), given)
 

@@ -41,7 +41,7 @@ def works_on(scene: Scene, process: Process) -> None:
 
 
 @pytest.mark.parametrize("name", UNLOCKED)
-def test_a_worker_stopped_beyond_its_lease_comes_back_as_somebody_else(
+def test_a_worker_stopped_beyond_its_lease_comes_back_with_a_new_id(
     scene: Scene, name: str
 ) -> None:
     job = scene.enqueue("work", 0.01)
@@ -103,7 +103,7 @@ def test_a_worker_stopped_for_less_than_its_lease_keeps_its_job(scene: Scene) ->
 
 @ON_A_FILE
 @pytest.mark.parametrize("name", LOCKED)
-def test_nobody_is_buried_for_waiting_on_a_worker_stopped_in_its_transaction(
+def test_no_worker_dies_for_waiting_on_one_stopped_in_its_transaction(
     scene: Scene, name: str
 ) -> None:
     lease = 2.0  # a busy machine may keep a process waiting for one

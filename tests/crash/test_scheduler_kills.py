@@ -27,7 +27,7 @@ _WITHIN = 0.04
 """Seconds after a slot in which a kill comes: whoever fires it is at it then."""
 
 
-def test_every_slot_has_one_job_whoever_is_killed(
+def test_every_slot_has_one_job_when_schedulers_are_killed(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(5)

@@ -84,7 +84,7 @@ def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
 
 
 @seeds(on_a_file=2, on_servers=1)
-def test_restarts_in_order_at_random_instants_cost_no_attempt_and_repeat_no_run(
+def test_graceful_restarts_at_random_instants_cost_no_attempt_and_repeat_no_run(
     scene: Scene, seed: int
 ) -> None:
     """As deploys do: the first instants of a worker's life are hit as well as the others."""

@@ -148,7 +148,7 @@ async def test_a_breaker_tries_when_it_may(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("held_by", ["queue", "limit"])
-async def test_what_may_run_three_at_a_time_does(shop: Shop, held_by: str) -> None:
+async def test_a_concurrency_of_three_is_used(shop: Shop, held_by: str) -> None:
     limits = [Limit("db", concurrency=3)] if held_by == "limit" else []
     note = shop.task(seconds=0.2, limits=limits)
     if held_by == "queue":

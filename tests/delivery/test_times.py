@@ -30,7 +30,7 @@ def test_jobs_for_later_start_when_they_are_due(store: str) -> None:
     simulate(store, scenario)
 
 
-def test_what_is_overdue_in_a_paused_queue_delays_nobody_else(store: str) -> None:
+def test_overdue_jobs_of_a_paused_queue_delay_no_others(store: str) -> None:
     async def scenario(world: World) -> None:
         held, speak = speaker(world, queue="held"), speaker(world, queue="default")
         await held.options(delay=1).enqueue("held")

@@ -121,7 +121,7 @@ def test_options_and_several_calls_are_stored_together(app: Windlass, shop: Any)
     assert kept[0].queue == "reports"
 
 
-def test_what_does_not_fit_is_refused_before_the_commit(shop: Any, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_before_the_commit(shop: Any, tmp_path: Path) -> None:
     other = Windlass(f"sqlite:///{tmp_path}/other.db")
 
     @other.task

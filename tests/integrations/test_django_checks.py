@@ -49,7 +49,7 @@ def test_settings_that_are_right_pass() -> None:
         ({"tasks": {"OPTIONS": {"transactional": True}}}, "windlass.I001", "after the commit"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_to_do(
+def test_wrong_django_settings_are_named_with_advice(
     settings: dict[str, Any], code: str, words: str
 ) -> None:
     ((told, message),) = found(**settings)

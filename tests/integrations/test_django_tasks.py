@@ -162,7 +162,7 @@ def test_a_failed_attempt_is_followed_by_another(
     "expected",
     [("broken", 1, "GiveUp"), ("unstorable", 2, "TypeError"), ("leaving", 1, "SystemExit")],
 )
-def test_the_end_of_a_task_that_failed_is_told_once(
+def test_the_end_of_a_failed_task_is_signalled_once(
     shop: Any,
     work: Work,
     signals: list[tuple[str, str]],

@@ -85,7 +85,7 @@ async def test_the_app_is_open_while_the_server_runs_and_closed_after(app: Windl
         assert worker.ended_at is not None
 
 
-async def test_the_worker_serves_the_queues_it_is_told(app: Windlass) -> None:
+async def test_the_worker_serves_the_given_queues(app: Windlass) -> None:
     async with client(fastapi(app, worker=True, queues={"mail": 2})):
         (worker,) = await app.admin.workers.list()
         assert list(worker.start.queues) == ["mail"]
@@ -155,7 +155,7 @@ async def test_an_error_of_the_inner_lifespan_closes_the_app(app: Windlass) -> N
     assert parts_of(app).connections.loops == []
 
 
-async def test_a_server_without_the_lifespan_is_told_what_to_do(app: Windlass) -> None:
+async def test_a_server_without_the_lifespan_gets_advice(app: Windlass) -> None:
     server = Starlette()
     request = Request({"type": "http", "app": server})
     with pytest.raises(ConfigError, match=r"FastAPI\(lifespan=lifespan\(app\)\)"):

@@ -127,7 +127,7 @@ import eventlet; eventlet.monkey_patch()
         (EVENTLET, "sqlite:///jobs.db", "Use gevent (gunicorn -k gevent)"),
     ],
 )
-def test_what_cannot_work_on_green_threads_is_refused_at_the_first_call(
+def test_unsupported_calls_on_green_threads_are_refused_at_the_first_call(
     patches: str, url: str, advice: str, tmp_path: Path
 ) -> None:
     said = run(tmp_path, "-c", patches + TASK.format(url=url) + ONE_CALL)
@@ -152,7 +152,7 @@ app.blocking.close()
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
 
 
-def test_trio_is_told_to_use_a_thread_and_that_works(tmp_path: Path) -> None:
+def test_trio_users_are_advised_to_use_a_thread_and_that_works(tmp_path: Path) -> None:
     program = """
 import trio
 from windlass.errors import BlockingCallOnLoop, WrongEventLoop

@@ -112,7 +112,7 @@ def test_a_retry_says_why_and_when(caught: Caught) -> None:
     )
 
 
-def test_a_queue_that_rests_is_a_warning_that_says_for_how_long_and_why(caught: Caught) -> None:
+def test_a_cool_down_is_logged_as_a_warning_with_its_length_and_reason(caught: Caught) -> None:
     until = AT + timedelta(seconds=90)
     event = QueueCooled(queue="api", until=until, at=AT, job=JOB, task="shop.call", worker="w1")
     EventLog()(event)
@@ -162,7 +162,7 @@ def test_a_release_says_why_if_there_was_an_error(caught: Caught) -> None:
 
 
 @pytest.mark.parametrize("verb", list(Verb))
-def test_every_verb_has_a_word(verb: Verb, caught: Caught) -> None:
+def test_every_verb_has_a_text(verb: Verb, caught: Caught) -> None:
     EventLog()(moved(verb))
     (record,) = caught.records
     assert short_id(JOB) in human(record)
@@ -186,7 +186,7 @@ def test_claims_and_inserts_are_for_debugging(caught: Caught) -> None:
     assert human(caught.records[2]) == "· worker w1 buried it was silent"
 
 
-def test_what_is_not_logged_is_not_built(caught: Caught) -> None:
+def test_suppressed_log_lines_are_not_built(caught: Caught) -> None:
     logging.getLogger("windlass.jobs").setLevel(logging.ERROR)
     EventLog()(moved())
     assert caught.records == []
@@ -288,7 +288,7 @@ def test_json_keeps_what_a_record_brings_along() -> None:
 
 
 @given(st.text())
-def test_json_is_one_line_of_ascii_whatever_is_said(text: str) -> None:
+def test_json_is_one_line_of_ascii_for_any_text(text: str) -> None:
     line = JsonFormatter().format(plain(text))
     assert line.isascii()
     assert "\n" not in line
@@ -445,7 +445,7 @@ async def test_the_lines_about_jobs_are_switched_off_by_their_logger(
 
 @pytest.mark.parametrize("kept", ["info", "off"])
 @pytest.mark.parametrize("run_in", ["loop", "thread"])
-async def test_what_handlers_log_is_masked_in_the_logs_of_a_program_too(
+async def test_log_lines_of_handlers_are_masked_in_the_programs_log_too(
     caplog: pytest.LogCaptureFixture,
     kept: Literal["info", "off"],
     run_in: Literal["loop", "thread"],

@@ -292,7 +292,7 @@ async def test_an_error_is_recorded_by_its_kind_without_its_text(
     assert "4111" not in spans.text()
 
 
-async def test_the_job_that_is_told_of_a_failure_is_in_its_trace(
+async def test_the_on_failure_job_is_in_the_trace_of_the_failed_job(
     app: Windlass, spans: Spans
 ) -> None:
     @app.task(name="told", queue="told")

@@ -144,7 +144,7 @@ def test_a_run_is_counted_when_it_starts_and_by_its_outcome_when_it_ends(bench: 
 
 
 @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.CLAIM])
-def test_whatever_befalls_a_job_is_counted_exactly_once(bench: Bench, verb: Verb) -> None:
+def test_every_job_event_is_counted_exactly_once(bench: Bench, verb: Verb) -> None:
     by_order = verb in {Verb.REQUEUE, Verb.DISCARD, Verb.EXPIRE}
     bench.bus.publish(moved(verb, worker="" if by_order else "w1"))
     totals = {
@@ -247,6 +247,16 @@ def test_slots_and_backlog_are_as_they_are_at_the_scrape(bench: Bench) -> None:
     assert value(found, "windlass_queue_max_running", queue="mail") == 4
 
 
+def test_a_queue_shows_how_late_it_is_and_how_many_jobs_wait_for_another_attempt(
+    bench: Bench,
+) -> None:
+    bench.rows = [row("mail", ready=2, retrying=1, lag=90), row("idle", lag=0)]
+    found = bench.read()
+    assert value(found, "windlass_queue_lag_seconds", queue="mail") == 90
+    assert value(found, "windlass_queue_retrying", queue="mail") == 1
+    assert value(found, "windlass_queue_lag_seconds", queue="idle") == 0
+
+
 def test_a_queue_that_no_worker_serves_has_no_workers(bench: Bench) -> None:
     bench.rows = [row("mail", ready=7, workers=0), row("default", workers=2)]
     found = bench.read()
@@ -262,7 +272,7 @@ def test_jobs_that_this_process_cannot_run_are_counted_by_task(bench: Bench) -> 
     assert count == 3
 
 
-def test_the_store_is_not_asked_before_somebody_scrapes(bench: Bench) -> None:
+def test_the_store_is_not_read_before_a_scrape(bench: Bench) -> None:
     bench.bus.publish(moved(Verb.SUCCEED))
     assert bench.looks == 0
 
@@ -350,6 +360,34 @@ async def test_an_app_counts_what_its_worker_does(app: Windlass) -> None:
     assert value(found, "windlass_slots") == 10
     assert value(found, "windlass_jobs", queue="mail", state="succeeded") == 1
     assert value(samples(registry), "windlass_slots") == 0  # the worker has ended
+
+
+async def test_registered_tasks_are_at_zero_before_their_first_run(app: Windlass) -> None:
+    registry = CollectorRegistry()
+    app.metrics(registry)
+
+    @app.task(name="shop.send", queue="mail")
+    async def send() -> None: ...
+
+    found, job = samples(registry), {"queue": "mail", "task": "shop.send"}
+    assert value(found, "windlass_jobs_enqueued_total", **job) == 0
+    assert value(found, "windlass_runs_started_total", **job) == 0
+    assert value(found, "windlass_job_run_seconds_count", **job) == 0
+    for outcome in ("succeeded", "failed"):
+        assert value(found, "windlass_runs_ended_total", **job, outcome=outcome) == 0
+    assert value(found, "windlass_runs_ended_total", **job, outcome="snoozed") is None
+
+
+async def test_an_app_shows_the_lag_of_its_oldest_ready_job(app: Windlass) -> None:
+    @app.task(name="shop.send", queue="mail", backoff=Backoff.fixed(0))
+    async def send() -> None:
+        raise ValueError("no")
+
+    metrics = app.metrics(CollectorRegistry())
+    await send.options(at=datetime.now(UTC) - timedelta(minutes=5)).enqueue()
+    found = parsed((await metrics.page())[0].decode())
+    assert 300 <= (value(found, "windlass_queue_lag_seconds", queue="mail") or 0) < 400
+    assert value(found, "windlass_queue_retrying", queue="mail") == 0
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it(bench: Bench) -> None:

@@ -110,7 +110,7 @@ def test_a_name_alone_grants_nothing_and_the_refusal_says_what_to_grant(offer: O
     assert list(app.plugins) == ["windlass"]
 
 
-def test_what_cannot_be_loaded_says_why(offer: Offer) -> None:
+def test_a_plugin_that_cannot_be_loaded_gives_the_reason(offer: Offer) -> None:
     offer(offered="Nobody", mismatched="Other", gone="nowhere.at.all")
     for name, words in (
         ("ofered", "Did you mean 'offered'"),
@@ -139,7 +139,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: object) -> None:
         Windlass("memory://", plugins=wrong)  # type: ignore[arg-type]
 
 
-def test_what_the_host_has_installed_itself_is_not_loaded_again(offer: Offer) -> None:
+def test_a_plugin_that_the_host_installed_is_not_loaded_again(offer: Offer) -> None:
     module = offer(offered="Offered")
     app = Windlass("memory://", plugins={"offered": GRANTS})
     app.install(importlib.import_module(module).Offered(), grants=Grants(tasks=True, queues=["x"]))

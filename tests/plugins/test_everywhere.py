@@ -119,7 +119,9 @@ async def test_bounds_hold_over_all_workers_and_a_breaker_over_all_runs(cluster:
     assert 2 <= len([run for run in runs if run.state is State.FAILED]) <= 4
 
 
-async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -> None:
+async def test_an_uninstalled_plugins_schedules_are_held_for_every_process(
+    cluster: Cluster,
+) -> None:
     app, other = cluster.app, cluster.apps[-1]
     async with at_work(cluster):
 
@@ -146,7 +148,9 @@ async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -
         await until(goes_on)
 
 
-async def test_a_due_run_that_nobody_can_run_fails_and_opens_its_breaker(cluster: Cluster) -> None:
+async def test_a_due_run_that_no_worker_can_run_fails_and_opens_its_breaker(
+    cluster: Cluster,
+) -> None:
     """As when a deploy has lost a plugin whose schedules are stored."""
 
     def say(registrar: Registrar) -> None:

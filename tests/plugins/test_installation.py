@@ -69,7 +69,7 @@ def brings_everything(registrar: Registrar) -> None:
     async def sweep(services: object) -> None: ...
 
 
-def test_what_a_plugin_brings_is_called_after_it(app: Windlass) -> None:
+def test_names_of_a_plugin_are_prefixed_with_its_name(app: Windlass) -> None:
     installed = app.install(Some(brings_everything), grants=EVERYTHING)
     assert installed is app.plugins["some"]
     assert app.tasks.names == ["some.greet"]
@@ -104,7 +104,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("missing", LACKING)
-def test_what_is_not_granted_is_named_and_nothing_remains(app: Windlass, missing: str) -> None:
+def test_missing_grants_are_named_and_nothing_remains(app: Windlass, missing: str) -> None:
     with pytest.raises(NotGranted) as refused:
         app.install(Some(brings_everything), grants=LACKING[missing])
     assert missing in str(refused.value)
@@ -189,7 +189,7 @@ WRONG: list[tuple[Callable[[Registrar], Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("say", "kind", "words"), WRONG)
-def test_what_cannot_be_is_refused_and_nothing_remains(
+def test_an_invalid_plugin_is_refused_and_nothing_remains(
     app: Windlass, say: Callable[[Registrar], Any], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
@@ -227,7 +227,7 @@ def test_a_plugin_schedules_its_own_tasks_only(app: Windlass) -> None:
     assert app.tasks.names == ["host.task"]
 
 
-def test_two_plugins_with_the_same_words_do_not_meet(app: Windlass) -> None:
+def test_equal_names_in_two_plugins_do_not_collide(app: Windlass) -> None:
     def limited(registrar: Registrar) -> None:
         count = 1 if not app.plugins.keys() - {"windlass"} else 2
         registrar.task(limits=Limit("api", concurrency=count))(greet)
@@ -246,7 +246,7 @@ def test_names_that_would_mix_with_others_are_refused(app: Windlass, name: Any) 
     assert untouched(app)
 
 
-def test_what_is_no_plugin_is_told_what_one_is(app: Windlass) -> None:
+def test_a_wrong_plugin_object_is_refused_with_advice(app: Windlass) -> None:
     with pytest.raises(InvalidArgument, match="register"):
         app.install(object())  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="an object, not its class"):
@@ -289,7 +289,7 @@ async def test_a_task_of_a_plugin_that_was_refused_takes_no_jobs(app: Windlass) 
     assert refused.value.code == "plugin_unknown"
 
 
-async def test_who_uninstalls_what_is_not_there_is_told_what_is(app: Windlass) -> None:
+async def test_uninstalling_an_unknown_plugin_names_the_installed_ones(app: Windlass) -> None:
     with pytest.raises(PluginUnknown, match=r"(?s)windlas.*Did you mean 'windlass'"):
         await app.uninstall("windlas")
 

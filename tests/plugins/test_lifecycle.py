@@ -157,7 +157,7 @@ def test_a_person_who_resumes_it_is_obeyed() -> None:
     simulate(scenario)
 
 
-def test_what_runs_goes_on_when_its_plugin_goes() -> None:
+def test_running_jobs_continue_when_their_plugin_is_uninstalled() -> None:
     async def scenario(world: World) -> Any:
         begun = asyncio.Event()
 

@@ -79,7 +79,9 @@ def test_a_service_is_of_the_kind_that_is_asked_for(services: AttachedServices) 
 
 
 @pytest.mark.parametrize("service", [{}, [], 5, None, Mailer().send])
-def test_what_cannot_be_held_weakly_is_refused(services: AttachedServices, service: Any) -> None:
+def test_a_service_without_weak_references_is_refused(
+    services: AttachedServices, service: Any
+) -> None:
     with pytest.raises(InvalidArgument, match="mailer"):
         services.attach("mailer", service)
 
@@ -114,7 +116,7 @@ def needing(app: Windlass, **options: Any) -> Any:
     return app.tasks["some.needs"]
 
 
-async def test_a_handler_fails_without_what_it_needs_and_goes_on_without_the_rest() -> None:
+async def test_a_handler_fails_without_required_services_and_runs_without_optional_ones() -> None:
     async with bench() as it:
         needs = needing(it.app)
         job = await it.run(needs.call())

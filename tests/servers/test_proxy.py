@@ -88,7 +88,7 @@ async def test_an_answer_that_is_cut_in_its_midst_is_an_error(
         await line.fetch("SELECT repeat('long', 1000)")
 
 
-async def test_what_falls_into_a_black_hole_arrives_when_it_closes(
+async def test_bytes_held_by_the_proxy_arrive_when_it_reopens(
     valkey: tuple[Proxy, redis.Redis],
 ) -> None:
     proxy, client = valkey
@@ -102,7 +102,7 @@ async def test_what_falls_into_a_black_hole_arrives_when_it_closes(
         assert await late == 1
 
 
-async def test_a_cut_ends_every_connection_and_a_refusal_lets_nobody_in(
+async def test_a_cut_ends_every_connection_and_a_refusal_accepts_none(
     postgres: tuple[Proxy, str],
 ) -> None:
     proxy, url = postgres

@@ -61,7 +61,7 @@ def test_valkey_keeps_what_it_has_written_down_when_it_is_killed(
         assert client.get("kept") == b"1"
 
 
-def test_a_paused_server_does_not_answer_and_then_goes_on(
+def test_a_paused_server_does_not_answer_and_then_continues(
     own_valkey: Callable[..., ValkeyServer], own_postgres: Callable[..., PostgresServer]
 ) -> None:
     valkey, postgres = own_valkey(), own_postgres()

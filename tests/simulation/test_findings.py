@@ -55,7 +55,7 @@ async def enlist(storage: Storage, worker: str) -> None:
     await storage.workers.register(start)
 
 
-async def test_a_beat_between_the_look_and_the_burial_keeps_its_worker_alive(
+async def test_a_heartbeat_after_the_check_keeps_its_worker_alive(
     storage: Storage, clock: VirtualClock
 ) -> None:
     await enlist(storage, "slow")

@@ -160,7 +160,7 @@ async def test_until_must_be_an_aware_instant(app: Windlass, clock: VirtualClock
         await drain(app, until=clock.now().replace(tzinfo=None))
 
 
-async def test_drain_all_goes_on_until_nothing_waits(app: Windlass, clock: VirtualClock) -> None:
+async def test_drain_all_continues_until_nothing_waits(app: Windlass, clock: VirtualClock) -> None:
     start = clock.now()
 
     @app.task(max_attempts=3, backoff=Backoff.exponential(first=10, factor=10))
@@ -290,7 +290,7 @@ async def test_errors_are_raised_with_every_traceback(app: Windlass, clock: Virt
     assert [run.error.message for run in caught.value.runs if run.error] == ["no milk", "no bread"]
 
 
-async def test_a_task_nobody_registered_is_put_off(app: Windlass, clock: VirtualClock) -> None:
+async def test_an_unregistered_task_is_postponed(app: Windlass, clock: VirtualClock) -> None:
     # Stored by a newer version of the program, say.
     job = NewJob(id=JobId("0" * 32), task="of.another.version")
     await (await parts_of(app).storage()).jobs.insert([job])

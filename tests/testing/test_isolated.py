@@ -123,7 +123,7 @@ async def test_a_real_storage_is_not_drained(app: Windlass, file: Path) -> None:
 
 
 @pytest.mark.parametrize("context", [isolated, inline])
-async def test_async_with_is_told_to_use_a_plain_with(app: Windlass, context: Any) -> None:
+async def test_async_with_gets_advice_to_use_a_plain_with(app: Windlass, context: Any) -> None:
     with pytest.raises(TypeError, match=rf"write `with {context.__name__}\(app\):`"):
         async with context(app):
             pytest.fail("entered")

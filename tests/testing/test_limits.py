@@ -24,7 +24,7 @@ def clock(app: Windlass) -> Iterator[VirtualClock]:
         yield clock
 
 
-async def test_a_drain_stops_at_a_queue_that_rests(app: Windlass, clock: VirtualClock) -> None:
+async def test_a_drain_stops_at_a_queue_that_cools_down(app: Windlass, clock: VirtualClock) -> None:
     @app.task(name="call", queue="api")
     async def call(number: int) -> None:
         if number == 0 and clock.now() == start:

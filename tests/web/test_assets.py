@@ -34,7 +34,7 @@ async def test_every_file_that_a_page_names_is_there() -> None:
             assert answer.headers["content-encoding"] == "gzip"
 
 
-async def test_a_file_comes_as_it_is_for_whoever_cannot_unpack() -> None:
+async def test_a_file_is_sent_uncompressed_to_clients_that_cannot_unpack() -> None:
     async with opened() as room, room.client() as browser:
         url = f"/assets/{room.dashboard.assets.name('vendor/htmx.min.js')}"
         answer = await browser.get(url, headers={"accept-encoding": "identity"})
@@ -78,7 +78,7 @@ def test_another_content_has_another_name() -> None:
         one.name("life.js")
 
 
-def test_what_is_packed_unpacks_to_the_same() -> None:
+def test_packed_files_unpack_to_the_same() -> None:
     for asset in Assets()._by_name.values():
         assert gzip.decompress(asset.packed) == asset.content
 

@@ -78,7 +78,7 @@ def test_the_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "dashboard" in capsys.readouterr().out
 
 
-async def test_it_serves_whoever_has_the_link_until_it_is_told_to_stop(tmp_path: Path) -> None:
+async def test_it_serves_the_owner_of_the_link_until_stopped(tmp_path: Path) -> None:
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windlass", "dashboard",
         "--url", empty_file(tmp_path), "--port", "0",

@@ -42,7 +42,7 @@ def test_only_the_ways_in_and_the_files_are_for_anybody() -> None:
     assert {route.path for route in ROUTES if route.role is None} == PUBLIC
 
 
-def test_what_changes_something_takes_an_operator_or_is_the_way_out() -> None:
+def test_every_change_needs_an_operator_except_logging_out() -> None:
     beneath = [
         route.path
         for route in CHANGING
@@ -51,7 +51,7 @@ def test_what_changes_something_takes_an_operator_or_is_the_way_out() -> None:
     assert beneath == ["/logout"]
 
 
-def test_no_path_stands_in_the_table_twice() -> None:
+def test_no_path_is_in_the_table_twice() -> None:
     paths = [route.path for route in ROUTES]
     assert len(paths) == len(set(paths))
 
@@ -96,7 +96,7 @@ async def test_a_bent_address_of_a_page_leads_nowhere(room: Room, bend: object) 
                     assert answer.status_code in {401, 404, 405}, (method, url)
 
 
-async def test_a_viewer_reads_and_is_refused_whatever_changes_something(room: Room) -> None:
+async def test_a_viewer_reads_and_is_refused_every_change(room: Room) -> None:
     async with await room.logged_in(Role.VIEWER) as viewer:
         token = form_token((await viewer.get("/queues")).text)
         for route in ROUTES:
@@ -150,9 +150,7 @@ CROSSING: list[tuple[str, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("headers", [h for _, h in CROSSING], ids=[name for name, _ in CROSSING])
-async def test_what_another_site_makes_a_browser_send_is_refused(
-    room: Room, headers: dict[str, str]
-) -> None:
+async def test_cross_site_requests_are_refused(room: Room, headers: dict[str, str]) -> None:
     async with await room.logged_in() as admin:
         token = form_token((await admin.get("/queues")).text)
         for route in [*CHANGING, *(route for route in ROUTES if route.path == "/login")]:
@@ -176,7 +174,7 @@ async def test_a_form_without_the_token_of_its_session_does_nothing(room: Room) 
     assert not (await room.app.admin.queues.get("mail")).paused
 
 
-async def test_a_request_without_any_word_of_where_it_comes_from_needs_the_token(
+async def test_a_request_without_an_origin_needs_the_token(
     room: Room,
 ) -> None:
     async with await room.logged_in() as admin:

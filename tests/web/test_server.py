@@ -104,7 +104,7 @@ ODD: dict[str, tuple[bytes, int]] = {
 }
 
 
-async def test_what_is_not_quite_http_is_refused_and_told_once(
+async def test_invalid_http_is_refused_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving() as port:
@@ -131,7 +131,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_sent_requests_keep_nobody_out(
+async def test_half_sent_requests_block_no_other_client(
     half: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dashboard_server, "CONNECTIONS", 32)
@@ -145,7 +145,7 @@ async def test_half_sent_requests_keep_nobody_out(
             writer.close()
 
 
-async def test_answers_that_are_not_read_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_answers_block_no_other_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard_server, "CONNECTIONS", 16)
     asset = Assets().name("vendor/uplot.min.js")
     request = f"GET /assets/{asset} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()

@@ -27,7 +27,7 @@ class PluginTaskReport(msgspec.Struct, frozen=True, kw_only=True):
     documentation: str
     queue: str
     concurrency: int | None
-    """In the whole cluster; None: no bound of its own."""
+    """In the whole cluster; None: the plugin sets no bound."""
     timeout: timedelta | None
     max_attempts: int
     backoff: Backoff | None
@@ -59,7 +59,7 @@ class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
     middleware: int
     """How many layers."""
     services: Sequence[str]
-    """What it says its handlers ask for."""
+    """The services that its handlers ask for."""
 
 
 class PluginAdmin:

@@ -125,7 +125,7 @@ def _report(
 
 
 def _live(runs: Iterable[ScheduleRun], stored: Mapping[JobId, JobRecord]) -> list[ScheduleRun]:
-    """The latest first, with what the jobs themselves say where they are still stored."""
+    """Return the latest first, with what the jobs themselves say where they are still stored."""
     told: list[ScheduleRun] = []
     for run in reversed(tuple(runs)):
         job = None if run.job is None else stored.get(run.job)
@@ -140,7 +140,7 @@ def _live(runs: Iterable[ScheduleRun], stored: Mapping[JobId, JobRecord]) -> lis
 
 
 def _breaker(plan: Schedule) -> str:
-    """The breaker of its task, where its jobs draw on one; else nothing."""
+    """Return the breaker of its task, where its jobs draw on one; else nothing."""
     if plan.job is None:
         return ""
     name = breaker_name(plan.job.task)
@@ -166,7 +166,9 @@ def schedule_state_of(found: ScheduleView | UnreadableSchedule) -> ScheduleWord:
 
 
 def _ahead(found: ScheduleView) -> list[datetime]:
-    """Also from a slot that is overdue: those behind it follow it, not the present."""
+    """Return the next slots, also from one that is overdue: later slots follow it, not
+    the present.
+    """
     next_at = found.row.next_at
     if next_at is None or found.state.plan.follows:
         return [] if next_at is None else [next_at]
@@ -195,7 +197,7 @@ def _secrets(plan: Schedule) -> Sequence[str]:
 
 
 def _hidden(plan: Schedule) -> Schedule:
-    """What it gives to its jobs, without secrets."""
+    """Return the arguments of its jobs, without secrets."""
     job = plan.job
     if job is None:
         return plan

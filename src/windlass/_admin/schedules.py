@@ -69,6 +69,15 @@ class AuditedScheduleStore:
     async def declare(self, names: Sequence[str]) -> None:
         await self._store.declare(names)
 
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        await self._store.pause(audit=audit or self._note)
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        await self._store.resume(audit=audit or self._note)
+
+    async def paused(self) -> datetime | None:
+        return await self._store.paused()
+
 
 class ScheduleOptions(TypedDict, total=False):
     """Options of a schedule beside its rule, as for ``@app.schedule``."""
@@ -164,6 +173,7 @@ class ScheduleAdmin:
         runs = [job for _, jobs in active for job in jobs]
         ended = await storage.jobs.settled(runs[-_WATCHED:]) if runs else ()
         return (
+            await storage.schedules.paused(),
             [(row.name, row.revision, row.next_at) for row in rows],
             [(job.id, job.state) for job in ended],
         )
@@ -226,6 +236,27 @@ class ScheduleAdmin:
         edits = self._recorded(await self._session.storage(), "resume", name)
         await edits.resume(name, by=self._session.who)
         return await self.get(name)
+
+    async def pause_all(self) -> None:
+        """Pause every schedule until `resume_all`, on all workers. A restart keeps them paused.
+
+        The maintenance of Windlass itself continues, and `trigger` still runs a schedule.
+        """
+        note = self._session.note("schedules.pause_all", "all schedules")
+        await (await self._session.storage()).schedules.pause(audit=note)
+
+    async def resume_all(self) -> None:
+        """Let schedules fire again, except those that are paused by name.
+
+        Slots that passed meanwhile are missed slots: each schedule treats them by its ``missed``
+        option.
+        """
+        note = self._session.note("schedules.resume_all", "all schedules")
+        await (await self._session.storage()).schedules.resume(audit=note)
+
+    async def paused(self) -> datetime | None:
+        """Return since when all schedules are paused; None if they are not."""
+        return await (await self._session.storage()).schedules.paused()
 
     async def trigger(self, name: str) -> Inserted | None:
         """Run a schedule now, beside its slots. The answer names the job; None for a chore of

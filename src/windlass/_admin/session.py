@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from windlass._admin.jobs.redaction import KeyMasks
+from windlass._admin.sweep import Sweep
 from windlass._core.job.job import JobId
 from windlass._core.values.names import check_text
 from windlass._observe.bus import Bus
@@ -36,6 +37,8 @@ class AdminSession(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskRegistry
     plugins: Mapping[str, Installed]
     """The plugins that are installed in this process, by name."""
+    sweep: Sweep
+    """Does once what workers do for each other; the room of workers is not known here."""
     who: str = "api"
     """The name in the audit record of each action."""
 

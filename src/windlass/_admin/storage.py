@@ -8,15 +8,17 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
+from windlass._admin.doctor.finding import format_bytes
 from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.session import AdminSession
 from windlass._core.values.redaction import redacted_url
+from windlass._observe.log import brief
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.timings import Spread, timings_of
 from windlass._system.seams import monotonic
 
-__all__ = ["StorageAdmin", "StorageReport"]
+__all__ = ["StorageAdmin", "StorageReport", "format_fact"]
 
 
 class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +29,24 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """The store's clock."""
     facts: Mapping[str, float | str]
-    """What the backend says of itself: sizes in bytes, connections, settings."""
+    """The values that the backend reports: sizes in bytes, connections, settings."""
     answered_in: timedelta
     """How long it took to ask for all this."""
     timings: Mapping[str, Spread]
     """How long this process's last reads and writes took, under ``read`` and ``write``."""
+
+
+_BYTES = frozenset({"size", "database_size", "wal", "free_disk", "maxmemory", "append_only_file"})
+_SECONDS = frozenset({"oldest_snapshot", "busy_timeout", "statement_timeout", "retry_for"})
+
+
+def format_fact(name: str, value: float | str) -> str:
+    """Format a fact of `StorageReport` in units that people read."""
+    if isinstance(value, str):
+        return value or "–"
+    if name in _BYTES:
+        return format_bytes(value)
+    return brief(timedelta(seconds=value)) if name in _SECONDS else f"{value:,g}"
 
 
 class StorageAdmin:
@@ -45,7 +60,7 @@ class StorageAdmin:
         return await (await self._session.storage()).now()
 
     async def report(self) -> StorageReport:
-        """Ask the storage for its health, and measure how long it takes to answer."""
+        """Read the health of the storage, and measure how long the answer takes."""
         storage = await self._session.storage()
         began = monotonic()
         facts = await storage.health()

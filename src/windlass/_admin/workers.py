@@ -8,6 +8,7 @@ from datetime import timedelta
 from windlass._admin.explain.cause import few, shell_command
 from windlass._admin.jobs.redaction import redacted_page
 from windlass._admin.session import AdminSession
+from windlass._admin.sweep import SweepReport
 from windlass._core.job.state import State
 from windlass._core.values.names import shown
 from windlass._storage.protocol.job_list import JobFilter, Page
@@ -18,7 +19,7 @@ __all__ = ["WorkerAdmin"]
 
 
 class WorkerAdmin:
-    """``app.admin.workers``: list workers, see their jobs, pause and stop them.
+    """``app.admin.workers``: list workers, see their jobs, pause, stop and sweep.
 
     A worker gets a command with its next heartbeat. A worker that is stopped loses no job: running
     jobs may finish, and a job that does not finish in time is given back with its attempt.
@@ -54,8 +55,21 @@ class WorkerAdmin:
         await self._assign(workers, Duty.WORK)
 
     async def stop(self, *workers: str) -> None:
-        """Shut these workers down, as SIGTERM does. It cannot be taken back."""
+        """Stop these workers, as SIGTERM does. This cannot be undone."""
         await self._assign(workers, Duty.STOP)
+
+    async def sweep(self) -> SweepReport:
+        """Find dead workers now, release their jobs, and mark due jobs ready.
+
+        Live workers do this every few seconds, so it helps where none is left. A worker counts as
+        dead when its process has provably ended, or its last heartbeat is older than its lease.
+        """
+        report = await self._session.sweep()
+        dead, released, promoted = len(report.dead), report.released, report.promoted
+        detail = f"{dead:,} dead, {released:,} released, {promoted:,} promoted"
+        note = self._session.note("workers.sweep", "all workers", detail)
+        await (await self._session.storage()).orders.record(note, 1)
+        return report
 
     async def _assign(self, workers: Sequence[str], duty: Duty) -> None:
         """Send a command to all of them, or to none if one is not a live worker."""

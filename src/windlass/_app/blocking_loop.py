@@ -132,8 +132,8 @@ class BlockingLoop:
     """Runs coroutines on a background loop, for code that has no event loop."""
 
     def __init__(self, connections: Connections) -> None:
-        """``connections``: closed on this loop when it ends. The thread starts at the first call,
-        and again after a fork.
+        """Make a loop; ``connections`` is closed on it when it ends. The thread starts at the first
+        call, and again after a fork.
         """
         self._connections = connections
         self._lock = native_lock()

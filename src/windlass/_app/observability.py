@@ -10,8 +10,10 @@ import msgspec
 from windlass._client.client import Client
 from windlass._client.connections import Connections
 from windlass._core.job.job import NewJob
+from windlass._settings.settings import Settings
 from windlass._tasks.context import running_job
 from windlass._tasks.hooks import Hooks
+from windlass._tasks.registry import TaskRegistry
 from windlass.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,15 +36,18 @@ class Observability:
         self,
         connections: Connections,
         hooks: Hooks,
+        tasks: TaskRegistry,
         start: Callable[[Coroutine[Any, Any, object]], None],
-        url: str,
+        settings: Settings,
     ) -> None:
         """Start with nothing switched on. ``start`` runs work in the background."""
         self._connections = connections
         self._bus = hooks.bus
         self._layers = hooks.layers
         self._start = start
-        self._url = url
+        self._tasks = tasks
+        self._url = settings.url
+        self._default_queue = settings.default_queue
         self.working: set[Worker] = set()
         """The workers of this process."""
         self._unlog: Callable[[], None] | None = None
@@ -71,7 +76,12 @@ class Observability:
 
         if self.measured is None:
             self.measured = Metrics(
-                self._bus, registry, slots=self._slots, look=self._look, start=self._start
+                self._bus,
+                registry,
+                slots=self._slots,
+                look=self._look,
+                start=self._start,
+                tasks=self._registered,
             )
         elif registry is not None and registry is not self.measured.registry:
             raise ConfigError("app.metrics() was called before, with another registry")
@@ -113,6 +123,9 @@ class Observability:
         slots = [worker.engine.slots for worker in tuple(self.working)]
         return sum(one.used for one in slots), sum(one.total for one in slots)
 
+    def _registered(self) -> list[tuple[str, str]]:
+        return [(task.settings.queue or self._default_queue, task.name) for task in self._tasks]
+
     async def _look(self) -> list[dict[str, Any]]:
         """List every queue as a row of numbers."""
         storage = await self._connections.storage()
@@ -125,5 +138,7 @@ class Observability:
             cool_until = None if record is None else record.cool_until
             row["cooling"] = cool_until is not None and cool_until > now
             row["max_running"] = None if record is None else record.settings.max_running
+            oldest = row["oldest_due"]
+            row["lag"] = 0.0 if oldest is None else max((now - oldest).total_seconds(), 0.0)
             row["workers"] = sum(row["queue"] in start.queues for start in live)
         return rows

@@ -32,6 +32,7 @@ from windlass._tasks.registry import TaskRegistry
 
 if TYPE_CHECKING:
     from windlass._admin.admin import Admin
+    from windlass._admin.sweep import SweepReport
     from windlass._app.app import Windlass
     from windlass._app.workers import Workers
     from windlass._plugins.installation import Plugins
@@ -61,7 +62,7 @@ class AppParts:
         )
         loop = self.blocking_loop = BlockingLoop(self.connections)
         self.observability: Observability = Observability(
-            self.connections, self.hooks, loop.start, settings.url
+            self.connections, self.hooks, self.tasks, loop.start, settings
         )
         outbox = Outbox(settings, self.connections, self.observability.stamp, loop.start)
         self.producer: Producer = Producer(
@@ -121,6 +122,7 @@ class AppParts:
                     masks=KeyMasks(self.connections.storage),
                     tasks=self.tasks,
                     plugins=self.plugins,
+                    sweep=self._sweep,
                 )
             )
         return self._admin
@@ -170,6 +172,9 @@ class AppParts:
         finally:
             if self.blocking_loop.loop is not before:
                 self.blocking_loop.stop()
+
+    async def _sweep(self) -> SweepReport:
+        return await self.workers.sweep()
 
     async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
         return await self.admin.jobs.cancel(job, children=children)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 # Imported with the worker, so that no job waits for it: a handler that cancels a job needs it.
 import windlass._admin.admin  # noqa: F401
+from windlass._admin.sweep import SweepReport
 from windlass._client.client import Client
 from windlass._core.schedule.schedule import Schedule
 from windlass._settings.keywords import WorkerKeywords
 from windlass._settings.settings import WorkerSettings
 from windlass._tasks.follow_ups import check_follow_up_tasks
 from windlass._worker.engine import WorkerDependencies
+from windlass._worker.finish.decisions import Decisions
+from windlass._worker.liveness.sweep import sweep
 from windlass._worker.worker import Worker
 from windlass.errors import ConfigError
 
@@ -92,6 +95,16 @@ class Workers:
             services=hooks.services,
             locate=parts.location.locate,
         )
+
+    async def sweep(self) -> SweepReport:
+        """Do once, without a worker, what workers do for others: see `WorkerAdmin.sweep`."""
+        parts = self._parts
+        parts.load()
+        storage = await parts.connections.storage()
+        seams = parts.connections.seams
+        decisions = Decisions(parts.tasks, parts.settings, storage.queues, seams)
+        swept = await sweep(storage, decisions, parts.hooks.bus)
+        return SweepReport(dead=swept.dead, released=swept.released, promoted=swept.promoted)
 
     async def _plans(self, client: Client) -> Mapping[str, Schedule]:
         """Return the schedules, after storing the limits that they need."""

@@ -8,7 +8,7 @@ __all__ = ["is_address", "is_loopback", "name_in"]
 
 
 def is_address(name: str) -> bool:
-    """Whether this is an IP address, also in the brackets of a URL."""
+    """Return whether this is an IP address, also in the brackets of a URL."""
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -17,7 +17,7 @@ def is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether only this machine reaches what listens there."""
     if host == "localhost":
         return True
     try:
@@ -27,5 +27,5 @@ def is_loopback(host: str) -> bool:
 
 
 def name_in(host: str) -> str:
-    """The name in a ``Host`` header, without its port."""
+    """Return the name in a ``Host`` header, without its port."""
     return (host if host.endswith("]") else host.rpartition(":")[0] or host).lower()

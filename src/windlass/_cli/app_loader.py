@@ -33,7 +33,7 @@ class BrokenModule(ConfigError):
         self.may_heal: bool = not isinstance(error, ConfigError)
         """Whether it may go better later, after a deploy perhaps. A wrong setting stays wrong."""
         if isinstance(error, WindlassError):
-            # It says what to do; where we found it out helps nobody.
+            # The message says what to do; our own frames do not help.
             super().__init__(f"importing {module!r}: {error}")
         else:
             short = traceback.format_exception_only(error)[-1].strip()
@@ -139,8 +139,8 @@ def _apps_in(owner: object) -> list[str]:
 
 
 def _users_part(error: BaseException) -> list[str]:
-    """The traceback without the import system and without the way through this file; of an error
-    of ours nothing but the user's own lines.
+    """Return the traceback without the import system and without the frames of this file; of an
+    error of ours only the user's own lines.
     """
     told = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in told.stack if not frame.filename.startswith(_IMPORT_SYSTEM)]

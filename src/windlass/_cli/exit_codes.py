@@ -8,6 +8,7 @@ __all__ = [
     "HANDLER_FAILED",
     "IN_ORDER",
     "OUTDATED",
+    "PENDING",
     "STORAGE_LOST",
     "UNHEALTHY",
     "UNSTORED",
@@ -20,6 +21,8 @@ COULD_NOT_START = 1
 """A wrong option, setting or app, or a storage that cannot be used."""
 UNHEALTHY = 2
 """`windlass doctor` found something that is bad; with --strict, something to warn of."""
+PENDING = 2
+"""`windlass db migrate --check` found a storage that must be migrated."""
 HANDLER_FAILED = 3
 """`windlass jobs replay` has run the handler, and it did not return."""
 COULD_NOT_STOP = 70

@@ -30,7 +30,7 @@ _COMMANDS = {
         "windlass._cli.jobs.command:jobs", "List, inspect, requeue and cancel jobs."
     ),
     "workers": _CommandEntry(
-        "windlass._cli.commands.workers:workers", "List, pause and stop workers."
+        "windlass._cli.commands.workers:workers", "List, pause, stop and sweep workers."
     ),
     "queues": _CommandEntry(
         "windlass._cli.commands.queues:queues", "List, pause and configure queues."
@@ -42,7 +42,7 @@ _COMMANDS = {
         "windlass._cli.commands.breakers:breakers", "List, reset and change circuit breakers."
     ),
     "schedules": _CommandEntry(
-        "windlass._cli.commands.schedules:schedules",
+        "windlass._cli.schedules.command:schedules",
         "List, trigger, pause and change schedules.",
     ),
     "errors": _CommandEntry(
@@ -56,7 +56,9 @@ _COMMANDS = {
     "plugins": _CommandEntry(
         "windlass._cli.commands.plugins:plugins", "Show plugins and their permissions."
     ),
-    "db": _CommandEntry("windlass._cli.commands.db:db", "Migrate, inspect and copy a storage."),
+    "db": _CommandEntry(
+        "windlass._cli.commands.db:db", "Migrate, inspect, copy, reset and drop a storage."
+    ),
     "dashboard": _CommandEntry("windlass._cli.dashboard.command:dashboard", "Serve the dashboard."),
     "bench": _CommandEntry("windlass._cli.bench.command:bench", "Measure throughput and latency."),
     "completion": _CommandEntry(

@@ -62,7 +62,7 @@ Reply = TypeVar("Reply")
 _Call = tuple[Sequence[Item], "asyncio.Future[Sequence[Reply]]"]
 
 _FLUSH = 1000
-"""The most jobs that strangers' calls are merged into; one call may be larger."""
+"""The largest number of jobs in a merged flush; one call may be larger."""
 _UNTOLD = 10_000
 """Ids of failed calls that are remembered until they are repeated."""
 
@@ -80,13 +80,14 @@ class Inserter(Protocol):
 
 
 class Batcher(Generic[Item, Reply]):
-    """Merges concurrent calls into flushes. Calls are never split, and never fail for another.
+    """Merges concurrent calls into flushes. Calls are never split, and never fail because of
+    another.
 
-    While one flush is under way, the next one collects. There is no timer: an idle system adds no
+    While one flush is running, the next one collects. There is no timer: an idle system adds no
     latency, a busy one pays one round trip for many calls.
 
-    A flush that fails for good is halved by calls until the culprit stands alone and alone gets
-    the error. Cancelling a caller never cancels a flush.
+    A flush that fails for good is halved by calls until the failing call is alone and gets the
+    error. Cancelling a caller never cancels a flush.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Batcher(Generic[Item, Reply]):
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, items: Sequence[Item]) -> Sequence[Reply]:
-        """Flush ``items`` together with whatever else is waiting; all or nothing for this call."""
+        """Flush ``items`` together with other waiting calls; all or nothing for this call."""
         if not items:
             return []
         future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
@@ -194,7 +195,7 @@ class Client:
         self._new_ids = seams.new_job_ids
         self._bus = bus
         self._inserts: Inserter = Batcher(self._insert, largest=_FLUSH)
-        # Apart, because a unique conflict may wait for a stranger's open transaction.
+        # Separate, because a unique conflict may wait for another client's open transaction.
         self._keyed: Inserter = Batcher(self._insert, largest=_FLUSH)
         self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
@@ -203,7 +204,7 @@ class Client:
         self._journal = EventJournal(storage, bus) if settings.event_log else None
 
     def surround(self, wrap: Callable[[Inserter], Inserter]) -> None:
-        """Put something around every insert. Whoever does not pays nothing for it."""
+        """Wrap every insert. Without a wrapper it costs nothing."""
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
     async def _insert(self, news: Sequence[NewJob]) -> Sequence[Inserted]:
@@ -217,7 +218,7 @@ class Client:
         return replies
 
     async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:
-        """Store one call, merged with whatever is enqueued at the same time."""
+        """Store one call, merged with calls that are enqueued at the same time."""
         new = self._new(call, job_id)
         try:
             if new.limits or new.on_failure is not None:
@@ -247,7 +248,7 @@ class Client:
             self._untold.update(ids)
 
     def _new(self, call: Call[Any], job_id: JobId | None) -> NewJob:
-        """Calls in a row differ mostly in their arguments alone."""
+        """Make new jobs. Calls in a row differ mostly in their arguments alone."""
         if job_id is None:
             (job_id,) = self._new_ids(1)
         last, model = self._last
@@ -292,7 +293,7 @@ class Client:
         await self.define(spec for task in tasks for spec in task.needs)
 
     async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
+        """Return the stored job, or JobNotFound."""
         (found,) = await self._storage.admin.get([job])
         if found is None:
             raise JobNotFound(job)

@@ -24,7 +24,7 @@ MakeClient = Callable[[Storage, Seams], Client]
 
 
 class _OpenLoop(msgspec.Struct):
-    """What one event loop uses."""
+    """The objects of one event loop."""
 
     storage: Storage
     client: Client
@@ -150,7 +150,9 @@ class Connections:
             await self._open.pop(loop).storage.close()
 
     def _notice_fork(self) -> None:
-        """By its number, too: not every server that forks calls Python's hooks."""
+        """Check for a fork by the process id, too: not every server that forks calls Python's
+        hooks.
+        """
         if self._pid == os.getpid():
             return
         self._pid = os.getpid()

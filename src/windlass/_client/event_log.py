@@ -1,4 +1,4 @@
-"""The event log, where it is switched on: what befalls jobs, stored at no job's cost."""
+"""The event log, where it is switched on: events of jobs, stored at no job's cost."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class EventJournal:
     """
 
     def __init__(self, storage: Storage, bus: Bus) -> None:
-        """Made on the event loop that ``storage`` was opened for. It listens as long as it lives:
-        whoever drops it need not say so.
+        """Make a journal on the event loop that ``storage`` was opened for. It listens as long as
+        it lives: dropping it is enough.
         """
         self._storage = storage
         self._loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class EventJournal:
         _subscribe(bus, weakref.ref(self))
 
     def hear(self, event: Event) -> None:
-        """Remember it, if it happened on this loop: another loop's has a journal of its own."""
+        """Keep an event of this loop. Another loop has its own journal."""
         if not isinstance(event, JobEnqueued | JobMoved) or not self._is_here():
             return
         if len(self._waiting) >= _MOST:
@@ -78,7 +78,7 @@ class EventJournal:
         else:
             self._waiting.append((_enqueued(event), self._loop.time()))
         if self._task is None:
-            # In nobody's context: it may be a run's, and this is no part of it.
+            # In an empty context: the current one may be a run's, and this is no part of it.
             self._task = self._loop.create_task(self._write(), context=contextvars.Context())
 
     def _is_here(self) -> bool:
@@ -150,7 +150,7 @@ class EventJournal:
         return records
 
     async def close(self) -> None:
-        """Write what is left, now. It goes on listening as long as it is kept."""
+        """Write the remaining events now. It continues to listen as long as it is kept."""
         if self._waiting or self._dropped:
             await self.flush()
         if self._task is not None:

@@ -42,7 +42,9 @@ def check_calls(calls: Sequence[Call[Any]]) -> None:
 
 
 def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
-    """A call as the store wants it: task options filled in, identity read from the arguments."""
+    """Return a call as the store wants it: task options filled in, identity read from the
+    arguments.
+    """
     ask, task = call.options, call.task.settings
     principal, correlation_id = ask.principal, ask.correlation_id
     if call.arguments is not None:
@@ -74,7 +76,9 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
 
 
 def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
-    """With limits whose keys name what only the finished job has, such as an inherited tenant."""
+    """Return the job with limits whose keys name values that only the finished job has, such as an
+    inherited tenant.
+    """
     ask, secrets = call.options, call.task.codec.secrets
     hidden = [
         name
@@ -95,25 +99,25 @@ def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:
 
 
 def needs_limits(call: Call[Any]) -> bool:
-    """Whether something must be defined before the call is stored."""
+    """Return whether something must be defined before the call is stored."""
     return bool(call.limits) or call.task.settings.on_failure is not None
 
 
 def job_for(handles: JobClient, call: Call[R], reply: Inserted) -> Job[R]:
-    """What a producer gets for a call that was stored."""
+    """Return the job of a call that was stored."""
     return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
 
 
 def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """Cut to what may be given: nobody asked for it, so it must not fail the call, or the next
-    one that inherits it.
+    """Cut to the allowed length: the value is inherited, so it must fail neither this call nor the
+    next one that inherits it.
     """
     found = first_usable(arguments, keys)
     return None if found is None else found[:MAX_TEXT]
 
 
 def new_jobs(calls: Sequence[Call[Any]], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
-    """The same for many. Neighbours that differ in their arguments alone share the rest."""
+    """Return the same for many. Neighbours that differ in their arguments alone share the rest."""
     news: list[NewJob] = []
     model: NewJob | None = None
     task: Task[..., Any] | None = None

@@ -15,10 +15,11 @@ __all__ = ["ResultWaiter"]
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long, never the answer."""
 _PAUSE = 0.01
-"""On a busy store something changes all the time; looking more often than this helps nobody."""
+"""A busy store changes all the time; reading more often than this does not help."""
 _SHARE = 10
-"""Who waits takes at most about a tenth of what the store can do: the longer a look took, the
-longer the pause after it, up to `_POLL`."""
+"""Waiting callers take at most about a tenth of the store's capacity. The longer a read took, the
+longer the pause after it, up to `_POLL`.
+"""
 _SLICE = 500
 """Ids in one question. A longer one would hold the store's reader up for others."""
 
@@ -27,7 +28,7 @@ class ResultWaiter:
     """Asks the store for all awaited jobs at once, when something changed and now and then."""
 
     def __init__(self, storage: Storage) -> None:
-        """Costs nothing until somebody waits."""
+        """Make a waiter. It costs nothing until a caller waits."""
         self._storage = storage
         self._futures: dict[JobId, list[asyncio.Future[Settled]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -46,7 +47,7 @@ class ResultWaiter:
             self._forget(job, future)
 
     async def close(self) -> None:
-        """Stop looking; whoever still waits is told."""
+        """Stop reading, and wake all waiting callers with an error."""
         self._fail(AppClosed("the app was closed while a result was awaited; the job continues"))
         if self._task is not None:
             self._task.cancel()
@@ -94,7 +95,7 @@ class ResultWaiter:
             try:
                 settled = await self._storage.jobs.settled(waiting[start : start + _SLICE])
             except Exception as error:  # noqa: BLE001 -- delivered to those who wait
-                # An outage ends nobody's wait: the next look may find the store again.
+                # An outage ends no wait: the next read may reach the store again.
                 if not is_retryable(error):
                     self._fail(error)
                 return

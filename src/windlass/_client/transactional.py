@@ -1,4 +1,4 @@
-"""The producer's side inside somebody else's transaction: jobs that exist if that one commits."""
+"""Enqueueing inside the user's transaction: the jobs exist if it commits."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _wake(storage: Storage) -> None:
 def check_connection(
     calls: Sequence[Call[Any]], connection: UserConnection | None, wake: Wake | None
 ) -> None:
-    """A batch has one connection, given with it: no call may bring another one."""
+    """Check that no call brings another connection: a batch has one, given with it."""
     check_wake(wake, connection)
     for call in calls:
         own = call.options.connection

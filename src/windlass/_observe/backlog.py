@@ -1,4 +1,4 @@
-"""How many jobs wait, for whoever collects metrics: read when somebody looks, and not often."""
+"""Number of waiting jobs for metrics: read when a scraper asks, and not often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ STATES = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "
 _FRESH = 5.0
 """Seconds that a look at the store is good for, and …"""
 _SHARE = 20.0
-"""… so many times as long as it took: a large store is looked at less often."""
+"""The pause between two reads, as a multiple of the time a read took: a large store is read less
+often.
+"""
 _STALE = 60.0
 """Older numbers are not shown: a gap says that the store cannot be read, a flat line does not."""
 _PATIENCE = 1.0
@@ -33,7 +35,7 @@ Start = Callable[[Coroutine[Any, Any, object]], None]
 
 
 class Backlog:
-    """What the store holds, as it was a few seconds ago at most."""
+    """The counts of the store, at most a few seconds old."""
 
     def __init__(self, look: Look, start: Start) -> None:
         """``look`` reads the store, ``start`` runs that in background."""
@@ -56,7 +58,7 @@ class Backlog:
             wait([reading], _PATIENCE)
 
     async def looked_at(self) -> None:
-        """The same on an event loop."""
+        """Read the same on an event loop."""
         reading = self._refresh()
         if reading is not None:
             with suppress(TimeoutError):
@@ -64,8 +66,8 @@ class Backlog:
                     await asyncio.shield(asyncio.wrap_future(reading))
 
     def _refresh(self) -> Future[None] | None:
-        """What to wait for, which never fails. A program that ends asks the store nothing more:
-        numbers are collected once again then, when no thread may start.
+        """Return a future that never fails. A program that ends reads the store no more: metrics
+        are collected once again then, when no thread may start.
         """
         if not threading.main_thread().is_alive():
             return None
@@ -90,7 +92,7 @@ class Backlog:
 
 
 def _on_a_loop() -> bool:
-    """Whether waiting here would stop an event loop."""
+    """Return whether waiting here would stop an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

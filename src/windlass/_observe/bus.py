@@ -19,7 +19,7 @@ class Bus:
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        """Start with nobody listening."""
+        """Start without listeners."""
         self._listeners: tuple[tuple[Listener, Callable[[], bool]], ...] = ()
 
     @property
@@ -36,7 +36,7 @@ class Bus:
         return bool(self._listeners)
 
     def has(self, kind: type[object]) -> bool:
-        """Whether a listener of this class is there."""
+        """Return whether a listener of this class is there."""
         return any(isinstance(one, kind) for one, _ in self._listeners)
 
     def subscribe(
@@ -56,7 +56,7 @@ class Bus:
         return undo
 
     def publish(self, event: Event) -> None:
-        """Tell everybody. A listener that raises is logged and the next one is told."""
+        """Call every listener. If one raises, the error is logged and the next one is called."""
         for listener, _ in self._listeners:
             try:
                 listener(event)

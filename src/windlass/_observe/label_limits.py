@@ -11,14 +11,14 @@ _LONGEST = 200
 
 
 class LabelNames:
-    """The first so many names, and one for all others."""
+    """The first names up to a limit, and one name for all others."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: set[str] = set()
 
     def __call__(self, name: str) -> str:
-        """The label of ``name``."""
+        """Return the label of ``name``."""
         if name in self._kept:
             return name
         # A text that cannot be encoded would fail every scrape from here on.

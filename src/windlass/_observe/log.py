@@ -1,7 +1,7 @@
 """Events → log lines: one per job, for people or as JSON.
 
-Whatever a job brings along (its error text, a log line of its own) is escaped, so that nobody
-can write a second line, colour or move the cursor of whoever reads the log.
+Texts of a job (its error, a log line) are escaped, so that they cannot add a second line, or colour
+or move the cursor of a reader's terminal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def error_in_one_line(error: AttemptError, limit: int = 160) -> str:
-    """An error as ``Kind: first line of its text``, safe to show and not too long."""
+    """Return an error as ``Kind: first line of its text``, safe to show and not too long."""
     first = error.message.strip().partition("\n")[0]
     kind = error.kind.rpartition(".")[2]
     text = printable(f"{kind}: {first}" if first else kind)
@@ -63,7 +63,7 @@ def error_in_one_line(error: AttemptError, limit: int = 160) -> str:
 
 
 def brief(span: timedelta) -> str:
-    """A duration in at most two units: 3 ms, 1.2 s, 2 m 5 s, 3 h 20 m, 4 d 2 h."""
+    """Return a duration in at most two units: 3 ms, 1.2 s, 2 m 5 s, 3 h 20 m, 4 d 2 h."""
     seconds = max(span.total_seconds(), 0.0)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
@@ -129,7 +129,7 @@ class EventLog:
             case QueueCooled():
                 level = logging.WARNING
             case JobEnqueued() | WorkerChanged():
-                # What befalls workers is said in words by whoever sees it.
+                # The code that changes a worker logs that itself.
                 level = logging.DEBUG
             case _:
                 assert_never(event)
@@ -167,7 +167,7 @@ class _LoggedEvent:
 
 
 def _details(moved: JobMoved) -> list[str]:
-    """What follows job and task in a line for people."""
+    """Return the details after job and task in a line for people."""
     parts = [f"{moved.attempt}/{moved.max_attempts}"]
     if moved.waited is not None:
         parts.append(f"waited {brief(moved.waited)}")
@@ -191,7 +191,7 @@ def _again(at: datetime, delay: timedelta) -> str:
 
 class HumanFormatter(logging.Formatter):
     """One line per job, in columns, and below a failed one its traceback. Further lines of a text
-    are indented, so that none of them can pass for a line of its own.
+    are indented, so that none of them can pass for a separate log line.
     """
 
     def __init__(self, *, colour: bool = False, prefix: str = "") -> None:
@@ -202,7 +202,7 @@ class HumanFormatter(logging.Formatter):
         self._last: tuple[int, str] = (0, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text without a line end."""
+        """Return the record as text without a line end."""
         clock = self._paint(self._clock(record.created), _DIM)
         told = record.msg
         if isinstance(told, _LoggedEvent) and isinstance(told.event, JobMoved):
@@ -225,7 +225,7 @@ class HumanFormatter(logging.Formatter):
         task = printable(".".join(moved.task.split(".")[-2:]))
         line = f"{self._mark(word)} {word.text:<9} {short_id(moved.job)} {task:<14} {attempt}  "
         if moved.verb is Verb.FAIL:
-            rest.append(f"(job {moved.job})")  # somebody will want to look at it
+            rest.append(f"(job {moved.job})")  # kept, because people will want to read it
         return "\n".join([line + "  ".join(rest), *_indented(_traceback(moved))])
 
     def _other(self, record: logging.LogRecord) -> str:
@@ -250,8 +250,8 @@ class HumanFormatter(logging.Formatter):
 
 
 def _traceback(moved: JobMoved) -> list[str]:
-    """Where a handler failed. A retry's is for debugging: it may yet succeed, and may be one of
-    thousands in an outage.
+    """Return where a handler failed. A retry's is for debugging: it may yet succeed, and may be one
+    of thousands in an outage.
     """
     if moved.error is None or not moved.error.traceback:
         return []
@@ -272,7 +272,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line, ASCII only. Durations are seconds, instants ISO 8601 in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line of JSON."""
+        """Return the record as one line of JSON."""
         run = job_of_run()
         secrets = secrets_of_run(run)
         fields: dict[str, Any] = {
@@ -300,7 +300,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def _own(name: str, value: object, secrets: Sequence[str]) -> object:
-    """What ``extra=`` says: of the caller's making, so it may hold what an argument was."""
+    """Return the fields of ``extra=``: the caller made them, so they may hold the value of an
+    argument.
+    """
     if isinstance(value, str):
         return MASK if looks_secret(name) else redacted_text(value, secrets)
     if value is None or isinstance(value, int | float):

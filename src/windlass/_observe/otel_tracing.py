@@ -63,7 +63,7 @@ class _JobInserts(Protocol[R_co]):
 
 
 class _TracedRun(Protocol):
-    """What middleware is given."""
+    """The values that middleware gets."""
 
     @property
     def claimed(self) -> ClaimedJob: ...
@@ -78,8 +78,8 @@ class Tracing:
         running: Callable[[], ClaimedJob | None],
         url: str,
     ) -> None:
-        """``provider``: None is the one that is set globally. ``running``: the job that the
-        calling code is part of. ``url``: of the storage.
+        """Make it. ``provider``: None is the one that is set globally. ``running``: the job that
+        the calling code is part of. ``url``: of the storage.
         """
         self._server = server_of(url)
         self._tracer = trace.get_tracer("windlass", __version__, provider)
@@ -101,8 +101,8 @@ class Tracing:
         return _Traced(self, inner)
 
     def stamp(self, news: Sequence[NewJob]) -> list[NewJob]:
-        """Jobs that go into a transaction of the user's, with their trace. The span is of their
-        making: how the transaction ends is not known here.
+        """Return jobs for a transaction of the user's, with their trace. The span ends before the
+        transaction: its end is not known here.
         """
         with self.sending(news, "create") as (_, stamped):
             return stamped
@@ -111,7 +111,7 @@ class Tracing:
     def sending(
         self, news: Sequence[NewJob], operation: Literal["send", "create"] = "send"
     ) -> Iterator[tuple[Span, list[NewJob]]]:
-        """A span around the storing of ``news``, which carry it."""
+        """Open a span around the storing of ``news``, which carry it."""
         tasks, queues = {new.task for new in news}, {new.queue for new in news}
         attributes: dict[str, str | int] = {
             "messaging.system": "windlass",
@@ -153,7 +153,7 @@ class Tracing:
                 self._sent(news, monotonic() - began, failed)
 
     def _around(self, new: NewJob) -> Context:
-        """The context that a job is enqueued in."""
+        """Return the context that a job is enqueued in."""
         current = get_current()
         if trace.get_current_span(current).get_span_context().is_valid:
             return current
@@ -165,7 +165,9 @@ class Tracing:
     # --- running ---
 
     async def run(self, ctx: _TracedRun, call_next: Callable[[], Awaitable[Any]]) -> Any:
-        """One run of a job. A part of the trace that it was enqueued in, or the first of one."""
+        """Trace one run of a job, as a part of the trace that it was enqueued in, or the first of
+        one.
+        """
         job = ctx.claimed
         made = extract_context(job.trace)  # not the worker's own, which belongs to no trace
         token = attach(made)
@@ -267,7 +269,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _blame(span: Span, error: BaseException) -> None:
-    """The kind of an error alone: its text is with the job, where it is looked after."""
+    """Set the kind of an error alone: its text is with the job, where it is redacted."""
     kind = error_type(error)
     span.set_attribute("error.type", kind)
     span.add_event("exception", {"exception.type": kind})
@@ -275,7 +277,7 @@ def _blame(span: Span, error: BaseException) -> None:
 
 
 def error_type(error: BaseException) -> str:
-    """The full name of its class, the child's word for one that was raised there."""
+    """Return the full name of its class, the child's word for one that was raised there."""
     if isinstance(error, ChildError):
         return error.kind
     module, kind = type(error).__module__, type(error).__qualname__
@@ -300,14 +302,16 @@ def server_of(url: str) -> dict[str, str | int]:
 
 
 def inject_context(context: Context | None = None) -> str | None:
-    """A context, by default the current one, as a job or a child process can carry it."""
+    """Return a context, by default the current one, as a job or a child process can carry it."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     return encode_trace(carrier)
 
 
 def extract_context(text: str | None) -> Context:
-    """The context that `inject_context` made a text of. Empty, not the current one, for None."""
+    """Return the context that `inject_context` made a text of. Empty, not the current one, for
+    None.
+    """
     carrier = decode_trace(text)
     return propagate.extract(carrier, Context()) if carrier else Context()
 

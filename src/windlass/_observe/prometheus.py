@@ -1,13 +1,13 @@
 """Events → Prometheus metrics, with labels that cannot grow without end.
 
-Labels are queue, task and outcome, nothing else: no id, key, tenant or error text. What is read
-from the store is read when somebody scrapes, on a thread of its own, and not often.
+Labels are queue, task and outcome, nothing else: no id, key, tenant or error text. The store is
+read when a scraper asks, on a separate thread, and not often.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
@@ -49,6 +49,20 @@ _ORDERS: Mapping[Verb, str] = {
     Verb.REQUEUE: "requeued",
     Verb.DISCARD: "discarded",
 }
+_EXPECTED = ("succeeded", "failed")
+"""Outcomes that a registered task has a series of before its first run."""
+_QUEUE_GAUGES: Mapping[str, tuple[str, str]] = {
+    "paused": ("paused", "1 while the queue is paused."),
+    "cooling": ("cooling", "1 while the queue is cooling down after a throttled job."),
+    "max_running": ("max_running", "Jobs of the queue that may run at once, over all workers."),
+    "workers": ("workers", "Live workers that serve the queue."),
+    "retrying": (
+        "retrying",
+        "Jobs that wait for another attempt. They are also counted as ready or scheduled.",
+    ),
+    "lag": ("lag_seconds", "How long the job that is ready for longest has waited; 0: none is."),
+}
+"""By the name in a row of the backlog: the metric, and its help."""
 
 
 class Metrics:
@@ -62,13 +76,21 @@ class Metrics:
         slots: Callable[[], tuple[int, int]],
         look: Callable[[], Coroutine[Any, Any, Rows]],
         start: Callable[[Coroutine[Any, Any, object]], None],
+        tasks: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
-        """``slots``: busy and all. ``look`` reads the store, ``start`` runs that in background."""
+        """``slots``: busy and all. ``look`` reads the store, ``start`` runs that in background.
+        ``tasks``: the queue and name of every registered task.
+        """
         self.registry: CollectorRegistry = REGISTRY if registry is None else registry
         self._queues, self._tasks = LabelNames(QUEUES), LabelNames(TASKS)
         self._known: dict[tuple[str, str], _TaskMetrics] = {}
         self._backlog = Backlog(look, start)
+        self._registered = tasks
         try:
+            # First: a scrape collects in this order, and it makes the series of new tasks.
+            self.registry.register(
+                _ScrapeState(slots, self._backlog, self._queues, self._expect_tasks)
+            )
             self._families = _Families(self.registry)
         except ValueError as error:
             message = (
@@ -76,7 +98,6 @@ class Metrics:
                 "own, app.metrics(registry=CollectorRegistry())"
             )
             raise ConfigError(message) from error
-        self.registry.register(_ScrapeState(slots, self._backlog, self._queues))
         bus.subscribe(self)
 
     def __call__(self, event: Event) -> None:
@@ -105,6 +126,12 @@ class Metrics:
             case _:
                 assert_never(event)
 
+    def _expect_tasks(self) -> None:
+        """Make the series of registered tasks: a rate needs their zero before the first run."""
+        for queue, task in self._registered():
+            if (queue, task) not in self._known and len(self._known) < _PAIRS:
+                self._series(queue, task).expect()
+
     def _series(self, queue: str, task: str) -> _TaskMetrics:
         series = self._known.get((queue, task))
         if series is not None:
@@ -120,14 +147,14 @@ class Metrics:
         return self._known[labels]
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
-        """What a scraper is given, and its content type."""
+        """Return the page for a scraper, and its content type."""
         await self._backlog.looked_at()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
 
 class _Families:
-    """What is counted and timed."""
+    """The counters and timers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         job = ("queue", "task")
@@ -172,11 +199,19 @@ class _TaskMetrics:
         self.ran = families.ran.labels(*labels)
         self._ended: dict[str, Counter] = {}
 
+    def expect(self) -> None:
+        """Show the outcomes that are counted most at zero."""
+        for outcome in _EXPECTED:
+            self._outcome(outcome)
+
     def ended(self, outcome: str) -> None:
+        self._outcome(outcome).inc()
+
+    def _outcome(self, outcome: str) -> Counter:
         child = self._ended.get(outcome)
         if child is None:
             child = self._ended[outcome] = self._families.ended.labels(*self._labels, outcome)
-        child.inc()
+        return child
 
     def missed(self) -> None:
         self._families.missed.labels(*self._labels).inc()
@@ -189,18 +224,25 @@ class _ScrapeState(Collector):
     """How things stand at the moment of a scrape."""
 
     def __init__(
-        self, slots: Callable[[], tuple[int, int]], backlog: Backlog, names: LabelNames
+        self,
+        slots: Callable[[], tuple[int, int]],
+        backlog: Backlog,
+        names: LabelNames,
+        before: Callable[[], None],
     ) -> None:
+        """``before`` is called at the start of each scrape."""
         self._slots = slots
         self._backlog = backlog
         self._names = names
+        self._before = before
 
     def describe(self) -> Iterator[Metric]:
-        """The same without looking anywhere: asked when it is registered."""
+        """Yield the same without looking anywhere: asked when it is registered."""
         yield from self._of_process(0, 0)
         yield from self._of_queues(())
 
     def collect(self) -> Iterator[Metric]:
+        self._before()
         yield from self._of_process(*self._slots())
         self._backlog.look_at()
         yield from self._of_queues(self._backlog.rows)
@@ -211,8 +253,7 @@ class _ScrapeState(Collector):
 
     def _of_queues(self, rows: Rows) -> Iterator[Metric]:
         jobs: dict[tuple[str, str], int] = defaultdict(int)
-        named = ("paused", "cooling", "max_running", "workers")
-        holds: dict[str, dict[str, float]] = {what: {} for what in named}
+        holds: dict[str, dict[str, float]] = {what: {} for what in _QUEUE_GAUGES}
         for row in rows:
             queue = self._names(row["queue"])
             for state in STATES:
@@ -226,13 +267,8 @@ class _ScrapeState(Collector):
         for labels, count in jobs.items():
             family.add_metric(labels, count)
         yield family
-        for what, says in (
-            ("paused", "1 while the queue is paused."),
-            ("cooling", "1 while the queue is cooling down after a throttled job."),
-            ("max_running", "Jobs of the queue that may run at once, over all workers."),
-            ("workers", "Live workers that serve the queue."),
-        ):
-            family = GaugeMetricFamily(f"windlass_queue_{what}", says, labels=("queue",))
+        for what, (name, says) in _QUEUE_GAUGES.items():
+            family = GaugeMetricFamily(f"windlass_queue_{name}", says, labels=("queue",))
             for queue, value in holds[what].items():
                 family.add_metric((queue,), value)
             yield family

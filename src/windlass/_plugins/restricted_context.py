@@ -1,4 +1,6 @@
-"""What a plugin's code can reach while it runs: its own run, its tasks, and granted services."""
+"""The objects that a plugin's code can reach while it runs: its own run, its tasks, and granted
+services.
+"""
 
 from __future__ import annotations
 

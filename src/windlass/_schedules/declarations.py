@@ -39,7 +39,7 @@ Target = TypeVar("Target", bound="Task[..., Any] | Call[Any]")
 
 
 class ScheduleDeclaration(msgspec.Struct, frozen=True):
-    """What one ``@app.schedule`` says."""
+    """The values of one ``@app.schedule``."""
 
     name: str
     call: Callable[[], Call[Any]] | None
@@ -52,9 +52,9 @@ class ScheduleDeclaration(msgspec.Struct, frozen=True):
 def plan_schedule(
     name: str, outline: Schedule, call: Call[Any], settings: Settings, *, breaker: bool = True
 ) -> tuple[Schedule, list[LimitSpec]]:
-    """A schedule with the job that its slots make, and the limits that must be there for it.
+    """Return a schedule with the job of its slots, and the limits that it needs.
 
-    ``breaker``: give the task one for these jobs, if it has none of its own.
+    ``breaker``: give the task one for these jobs, if it has none.
     """
     _check_call(name, call)
     task = call.task.settings
@@ -62,7 +62,7 @@ def plan_schedule(
     specs = [*call.task.needs]
     uses = list(job.limits)
     if breaker and task.breaker is None:
-        # Nobody watches a schedule as it fires: one that fails every time is left alone.
+        # Schedules fire unwatched: one that fails every time is stopped by a breaker.
         specs.append(LimitSpec(name=breaker_name(task.name), breaker=Breaker()))
         uses.append(LimitUse(breaker_name(task.name)))
     if outline.overlap == "queue":
@@ -72,7 +72,7 @@ def plan_schedule(
 
 
 def turn_limit(name: str) -> LimitSpec:
-    """What lets one run of a schedule go at a time."""
+    """Return the limit that lets one run of a schedule run at a time."""
     return LimitSpec(name=turn_of(name), concurrency=1)
 
 
@@ -87,7 +87,7 @@ def _check_call(name: str, call: Call[Any]) -> None:
 
 
 def check_schedule_name(name: str) -> str:
-    """A name that can also stand in the names of limits."""
+    """Check a name that can also be part of the names of limits."""
     check_name(name, "a schedule's name")
     if ":" in name:
         message = f"a schedule's name must not contain ':', got {name!r}"
@@ -116,11 +116,11 @@ class ScheduleRegistry:
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     def add(self, declared: ScheduleDeclaration, place: str) -> None:
-        """A name that is taken is refused."""
+        """Add a declaration. A name that is taken is refused."""
         self.extend([(declared, place)])
 
     def extend(self, many: Iterable[tuple[ScheduleDeclaration, str]]) -> None:
-        """The same for several, all or none."""
+        """Add several, all or none."""
         new = {declared.name: (declared, place) for declared, place in many}
         for name, (_, place) in new.items():
             other = self._declared.get(name)
@@ -143,13 +143,13 @@ class ScheduleRegistry:
         return len(self._declared)
 
     def __iter__(self) -> Iterator[tuple[ScheduleDeclaration, str]]:
-        """With the places they were written at."""
+        """Yield the declarations with the places they were written at."""
         return iter([*self._declared.values()])
 
     def plans(self, settings: Settings) -> tuple[dict[str, Schedule], list[LimitSpec]]:
-        """What is stored of them, and the limits they need.
+        """Return their stored plans, and the limits they need.
 
-        The same objects as before for whatever has not been declared anew since.
+        The same objects as before for schedules that have not been declared again since.
         """
         if self._kept is None:
             plans: dict[str, Schedule] = {}

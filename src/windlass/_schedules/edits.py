@@ -64,7 +64,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     state: ScheduleState
 
     def undeclared(self, now: datetime) -> bool:
-        """Whether code once had it, and no running process has it now."""
+        """Return whether code once had it, and no running process has it now."""
         # One that is new is written first and stamped then.
         declared = self.row.declared_at or self.state.changed_at
         return self.state.written is not None and (
@@ -73,37 +73,37 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
     @property
     def lapsed(self) -> bool:
-        """Whether it is held, and whoever has it in its code may let it go on."""
+        """Check whether it is held, and a process that has it in its code may release it."""
         return self.state.held is not None and self.state.problem != UNINSTALLED
 
     def stalled(self, now: datetime) -> bool:
-        """Whether it should fire and has no next slot: a process that could not read it, an older
-        one perhaps, has taken it out.
+        """Return whether it should fire and has no next slot: a process that could not read it, an
+        older one perhaps, has taken it out.
         """
         slotless = self.state.fires and self.row.next_at is None
         return slotless and first_slot(self.state.plan, now) is not None
 
 
 class UnreadableSchedule(msgspec.Struct, frozen=True):
-    """A stored schedule that cannot be read: it harms nobody but itself."""
+    """A stored schedule that cannot be read: it affects no other schedule."""
 
     row: ScheduleRow
     problem: str
 
 
 def decoded(row: ScheduleRow) -> ScheduleView | UnreadableSchedule:
-    """What a row says, or why that cannot be told."""
+    """Decode a row, or return the reason why it cannot be decoded."""
     state = read_state(row.body)
     return UnreadableSchedule(row, state) if isinstance(state, str) else ScheduleView(row, state)
 
 
 def encoded(state: ScheduleState) -> bytes:
-    """As it is stored."""
+    """Return the stored form."""
     return msgspec.json.encode(state)
 
 
 def write_of(known: ScheduleView, state: ScheduleState, next_at: datetime | None) -> ScheduleWrite:
-    """The write that turns a known schedule into ``state``."""
+    """Return the write that turns a known schedule into ``state``."""
     return ScheduleWrite(
         name=known.row.name,
         revision=known.row.revision,
@@ -113,8 +113,8 @@ def write_of(known: ScheduleView, state: ScheduleState, next_at: datetime | None
 
 
 class Schedules:
-    """What can be done to schedules. Every change is a compare-and-set: the last one is never lost
-    to somebody who had read an older state.
+    """Changes of schedules. Each is a compare-and-set: a writer that read an older state never
+    overwrites a newer one.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class Schedules:
     # --- reading ---
 
     async def all(self) -> Sequence[ScheduleView | UnreadableSchedule]:
-        """Every stored schedule, removed ones too, by name."""
+        """Return every stored schedule, removed ones too, by name."""
         return [decoded(row) for row in await self._store.rows()]
 
     async def get(self, name: str, *, removed: bool = False) -> ScheduleView:
-        """One that is stored and readable; ``removed``: also if a person has removed it."""
+        """Return one that is stored and readable; ``removed``: also if a person has removed it."""
         rows = {row.name: row for row in await self._store.rows([name])}
         found = decoded(rows[name]) if name in rows else None
         if isinstance(found, UnreadableSchedule):
@@ -178,7 +178,8 @@ class Schedules:
         state = known.state
         if state.written == plan and state.held is None and not known.stalled(now):
             return None
-        # What a person made under this name before the code had it is a person's word, too.
+        # A schedule that an operator made under this name before the code had it counts as an
+        # operator's change, too.
         new = state.plan if state.written is None else merge_plans(state.plan, state.written, plan)
         changed = new != state.plan
         moved = _moved(state, new)
@@ -196,8 +197,8 @@ class Schedules:
         return write_of(known, state, first_slot(new, now) if again else kept)
 
     async def still_declared(self, names: Collection[str]) -> None:
-        """Say again that some code has these. Those that were held while this could not be said
-        (the store was out of reach, the machine asleep), and those that lost their slot, go on.
+        """Report again that code has these schedules. Those that were held meanwhile (the store was
+        out of reach, the machine asleep), and those that lost their slot, continue.
         """
         await self._store.declare(sorted(names))
         now = await self._now()
@@ -211,7 +212,7 @@ class Schedules:
             if isinstance(known, ScheduleView)
             and (
                 (known.row.name in names and known.lapsed)
-                # Whoever can read a schedule that somebody made may set it going.
+                # A process that can read a schedule made at run time may start it.
                 or ((known.row.name in names or known.state.written is None) and known.stalled(now))
             )
         ]
@@ -221,7 +222,7 @@ class Schedules:
     # --- what people do ---
 
     async def create(self, name: str, plan: Schedule, *, by: str) -> ScheduleView:
-        """A new one; a name that is taken is refused, one that was removed is free."""
+        """Create a schedule; a name that is taken is refused, one that was removed is free."""
         rows = {row.name: row for row in await self._store.rows()}
         old = decoded(rows[name]) if name in rows else None
         if isinstance(old, ScheduleView) and not old.state.removed:
@@ -285,7 +286,7 @@ class Schedules:
         return await self._edit(name, removed, by=by)
 
     async def reset(self, name: str, *, by: str) -> ScheduleView:
-        """Back to what the code says, whatever a person has changed, paused or removed."""
+        """Reset to the code's values, and drop an operator's change, pause or removal."""
 
         def back(known: ScheduleView, now: datetime) -> tuple[ScheduleState, datetime | None]:
             plan = known.state.written
@@ -383,8 +384,8 @@ class Schedules:
 
 
 def _moved(state: ScheduleState, plan: Schedule) -> bool:
-    """Whether another plan has other slots. A one-time schedule that has fired has none left,
-    unless it is given another instant.
+    """Return whether another plan has other slots. A one-time schedule that has fired has none
+    left, unless it is given another instant.
     """
     old = state.plan
     if isinstance(plan.rule, Once) and state.ended:

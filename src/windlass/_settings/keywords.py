@@ -43,6 +43,7 @@ class SettingsKeywords(TypedDict, total=False):
     replicas: int
     schema: str
     prefix: str
+    migrate: Literal["auto", "manual"]
     allow_network_filesystem: bool
     heartbeat: Duration
     lease: Duration

@@ -86,6 +86,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """PostgreSQL: schema of the tables."""
     prefix: str = "windlass"
     """Redis: prefix of every key. Deployments that share a server need different ones."""
+    migrate: Literal["auto", "manual"] = "auto"
+    """Create and migrate the tables when the storage is opened, or only by ``windlass db migrate``.
+    """
     allow_network_filesystem: bool = False
     """SQLite: allow a file on a network file system that only this machine opens."""
     heartbeat: timedelta = timedelta(seconds=5)

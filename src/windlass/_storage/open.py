@@ -43,7 +43,7 @@ TRANSACTIONAL = frozenset({"postgresql", "postgres"})
 
 
 def check_url(url: str) -> str:
-    """The scheme of a usable URL; anything else is refused before it is needed."""
+    """Return the scheme of a usable URL; anything else is refused before it is needed."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         message = (
@@ -77,7 +77,7 @@ def _sqlite_path(url: str) -> str:
 
 
 def _check_durability(scheme: str, durability: Durability | None) -> None:
-    """A promise that the backend does not know is refused when the app is made, not later."""
+    """Refuse a durability that the backend does not know when the app is made, not later."""
     known = _DURABILITY[scheme]
     if durability is None or durability in known:
         return
@@ -99,6 +99,8 @@ class StorageSettings(Protocol):
     @property
     def prefix(self) -> str: ...
     @property
+    def migrate(self) -> Literal["auto", "manual"]: ...
+    @property
     def allow_network_filesystem(self) -> bool: ...
 
 
@@ -111,9 +113,26 @@ class StorageOpener:
         self.clock = clock
         self._memory: MemoryDatabase | None = None
         self.timings: Timings = Timings()
-        """Of all storages it has opened, on whatever event loop."""
+        """For all storages it has opened, on any event loop."""
         self.scheme: str = check_url(settings.url)
         _check_durability(self.scheme, settings.durability)
+
+    @property
+    def _migrates(self) -> bool:
+        return self._settings.migrate == "auto"
+
+    @property
+    def name(self) -> str:
+        """The file, schema or prefix that holds the jobs."""
+        match self.scheme:
+            case "memory":
+                return "memory"
+            case "sqlite":
+                return Path(_sqlite_path(self._settings.url)).name
+            case "postgresql" | "postgres":
+                return self._settings.schema
+            case _:
+                return self._settings.prefix
 
     @property
     def shared(self) -> bool:
@@ -131,11 +150,13 @@ class StorageOpener:
         except FileNotFoundError:
             return path
         except OSError:
-            pass  # whether it is there nobody may know: opening says why
+            pass  # existence cannot be checked: opening it says why
         return None
 
     def transactions(self) -> UserInsertStore | None:
-        """Jobs on connections of the user's, without opening anything; None: not here."""
+        """Return the store for jobs on connections of the user's, without opening anything; None:
+        not here.
+        """
         if self.scheme not in TRANSACTIONAL:
             return None
         from windlass._storage.postgres.transactions.transactions import UserTransactions
@@ -153,6 +174,27 @@ class StorageOpener:
                 return await self._open_postgres()
             case _:
                 return await self._open_redis()
+
+    async def drop(self, *, for_reset: bool = False) -> None:
+        """Delete everything that Windlass keeps there. Storages that are open stop working.
+
+        ``for_reset``: refuse where this user could not create it again.
+        """
+        match self.scheme:
+            case "memory":
+                self._memory = None
+            case "sqlite":
+                from windlass._storage.sqlite.drop import drop_sqlite
+
+                drop_sqlite(_sqlite_path(self._settings.url))
+            case "postgresql" | "postgres":
+                from windlass._storage.postgres.drop import drop_postgres
+
+                await drop_postgres(self._settings.url, self._settings.schema, recreate=for_reset)
+            case _:
+                from windlass._storage.redis.drop import drop_redis
+
+                await drop_redis(self._settings.url, self._settings.prefix)
 
     def _open_memory(self) -> Storage:
         from windlass._storage.memory import MemoryDatabase, MemoryStorage
@@ -175,6 +217,7 @@ class StorageOpener:
             clock=self.clock,
             durability="normal" if self._settings.durability == "normal" else "full",
             allow_network_filesystem=self._settings.allow_network_filesystem,
+            migrates=self._migrates,
             timings=self.timings,
         )
 
@@ -191,6 +234,7 @@ class StorageOpener:
             clock=self.clock,
             schema=self._settings.schema,
             durability="normal" if self._settings.durability == "normal" else "full",
+            migrates=self._migrates,
             timings=self.timings,
         )
 
@@ -211,5 +255,6 @@ class StorageOpener:
             prefix=self._settings.prefix,
             durability=durability,
             replicas=self._settings.replicas,
+            migrates=self._migrates,
             timings=self.timings,
         )

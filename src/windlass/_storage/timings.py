@@ -34,7 +34,7 @@ class Durations:
     """The last durations of one kind of operation, up to 10,000. Any thread may add one."""
 
     def __init__(self) -> None:
-        """Nothing was measured yet."""
+        """Start without measurements."""
         self._last: deque[float] = deque(maxlen=_MOST)
         self._count = self._failed = 0
 
@@ -64,10 +64,10 @@ class Durations:
 
 
 class Timings:
-    """What an app has measured of its storages, on any event loop."""
+    """The measurements that an app has made of its storages, on any event loop."""
 
     def __init__(self) -> None:
-        """Nothing was measured yet."""
+        """Start without measurements."""
         self.reads: Durations = Durations()
         self.writes: Durations = Durations()
 
@@ -91,8 +91,8 @@ class Timings:
 
 
 def timings_of(storage: object) -> Timings | None:
-    """Return what was measured of a storage and of others of the same app; None: it measures
-    nothing, as a backend of somebody else's may.
+    """Return the measurements of a storage and of others of the same app; None: it measures
+    nothing, as a backend of another package may.
     """
     found = getattr(storage, "timings", None)
     return found if isinstance(found, Timings) else None

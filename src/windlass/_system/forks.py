@@ -38,7 +38,7 @@ class RenewedInChild(Protocol):
 _renewed: weakref.WeakSet[RenewedInChild] = weakref.WeakSet()
 _opened: weakref.WeakSet[object] = weakref.WeakSet()
 _inherited: list[object] = []
-"""What a parent opened. A child holds it for ever, so that no destructor closes it."""
+"""Objects that a parent opened. A child holds them for ever, so that no destructor closes them."""
 
 
 def renew_in_child(part: RenewedInChild) -> None:

@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def green_threads() -> Literal["gevent", "eventlet"] | None:
-    """The library that has replaced the threads of this process, if one has."""
+    """Return the library that has replaced the threads of this process, if one has."""
     monkey: Any = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         return "gevent"
@@ -68,7 +68,7 @@ def refuse_green_files() -> None:
 
 
 def on_trio() -> bool:
-    """Whether trio runs this code."""
+    """Return whether trio runs this code."""
     trio: Any = sys.modules.get("trio")
     if trio is None:
         return False
@@ -104,8 +104,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def native_lock() -> threading.Lock:
-    """A lock between OS threads, under gevent too. No greenlet may wait for anything else while
-    it holds one: the others of its thread could not run.
+    """Return a lock between OS threads, under gevent too. No greenlet may wait for anything else
+    while it holds one: the others of its thread could not run.
     """
     if green_threads() != "gevent":
         return threading.Lock()

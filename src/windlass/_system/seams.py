@@ -39,10 +39,10 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """A storage's own clock. Only storages read it; everyone else is told the time by them."""
+    """A storage's own clock. Only storages read it; all other parts get the time from them."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, UTC. It may step."""
+        """Return the wall clock, aware, UTC. It may step."""
         ...
 
     def boot(self) -> timedelta:
@@ -94,7 +94,7 @@ renew_in_child(_chance)
 
 
 def chance() -> float:
-    """A draw from [0, 1)."""
+    """Return a draw from [0, 1)."""
     return _chance.random()
 
 
@@ -113,17 +113,17 @@ def new_job_ids(count: int) -> list[JobId]:
 
 
 def new_job_id() -> JobId:
-    """One fresh id."""
+    """Return one fresh id."""
     return new_job_ids(1)[0]
 
 
 def new_worker_id() -> str:
-    """A fresh worker identity. Short: it stands in every running row and its index."""
+    """Return a fresh worker identity. Short: it is in every running row and its index."""
     return f"w{_chance.getrandbits(48):012x}"
 
 
 def new_secret() -> str:
-    """256 bits that nobody can guess, as text for URLs, cookies and headers."""
+    """Return 256 random bits as text for URLs, cookies and headers."""
     return secrets.token_urlsafe(32)
 
 
@@ -157,14 +157,15 @@ def start_native_thread(name: str, target: Callable[[], None]) -> Callable[[], N
 
 
 class Seams(msgspec.Struct, frozen=True):
-    """What the client and the worker need from the outside world besides a storage."""
+    """The things that the client and the worker need from the outside world besides a storage."""
 
     chance: Callable[[], float] = chance
     new_job_ids: Callable[[int], Sequence[JobId]] = new_job_ids
     new_worker_id: Callable[[], str] = new_worker_id
     boot: Callable[[], float] = boot_seconds
-    """The clock that storages judge leases by. A loop's own clock stands still in a suspend, and
-    whoever measures silence by it takes a machine that slept for one that was always there."""
+    """The clock that storages judge leases by. A loop's own clock stops in a suspend. Measured by
+    it, a machine that slept would seem to have run all the time.
+    """
     wall: Callable[[], datetime] = SYSTEM_CLOCK.now
     """This machine's own clock, for people who want to know how far it is off. Nothing is decided
     by it: the storage's is the one that counts."""

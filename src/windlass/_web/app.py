@@ -48,7 +48,7 @@ Auth = AuthCallback | Sequence[str] | Authentication
 
 
 class Dashboard:
-    """What the pages of one dashboard share."""
+    """The objects that the pages of one dashboard share."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Dashboard:
             )
 
     def asgi(self) -> Starlette:
-        """Something to mount, or to serve."""
+        """Return the application to mount, or to serve."""
         served = Starlette(
             routes=[
                 Route(route.path, RouteGuard(route, self).answer, methods=list(route.methods))
@@ -146,7 +146,9 @@ class Dashboard:
         return served
 
     async def _no_route(self, request: Request, error: Exception) -> Response:
-        """What no line of the table matches. It says nothing that a stranger may not know."""
+        """Answer an unknown address. The answer shows nothing that an anonymous visitor may not
+        know.
+        """
         wrong_method = isinstance(error, HTTPException) and error.status_code == 405
         failure = error_pages.METHOD_NOT_ALLOWED if wrong_method else error_pages.NOT_FOUND
         visit = PageRequest(request, self, None)
@@ -166,14 +168,14 @@ def make_dashboard(
     hosts: Iterable[str] | None = None,
     action_rate: Rate = DEFAULT_ACTION_RATE,
 ) -> Starlette:
-    """``app.dashboard(…)``. Without anybody who may come in there is nothing to serve.
+    """Make the application of ``app.dashboard(…)``. Without users there is nothing to serve.
 
     ``hosts``: the names that it answers to, without ports; None: to every name. Give them if
     ``auth`` lets people in by anything but a cookie or a header that only they know: by their
-    address, or by what a proxy adds.
+    address, or by a header that a proxy adds.
 
-    ``action_rate``: how fast one person, or one token, may order things; all of them together five
-    times as fast. Whoever is faster is told to wait.
+    ``action_rate``: actions per second of one person or token; all of them together may act five
+    times as fast. Faster requests are answered with a wait.
     """
     made = Dashboard(
         app,

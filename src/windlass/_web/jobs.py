@@ -28,8 +28,8 @@ _MOST = 32 * 1024 * 1024
 
 
 async def resolve_job(visit: PageRequest) -> JobId:
-    """The whole id of the job in the address, where it may be shortened. What cannot be an id is
-    not looked for.
+    """Return the whole id of the job in the address, where it may be shortened. A text that cannot
+    be an id is not looked up.
     """
     job: str = visit.request.path_params["job"]
     return await visit.admin.jobs.resolve(job[:64])
@@ -38,9 +38,9 @@ async def resolve_job(visit: PageRequest) -> JobId:
 async def find_page(
     admin: Admin, wanted: JobFilter, limit: int, *, within: timedelta | float = 0.25
 ) -> Page:
-    """Matching jobs, newest first, looked for as long as ``within``.
+    """List matching jobs, newest first, searched for at most ``within``.
 
-    A page of large jobs holds fewer: it goes on where this one ends, as every page does.
+    A page of large jobs holds fewer: the next page continues where this one ends.
     """
     begun, carried = monotonic(), 0
     jobs: list[JobRecord] = []

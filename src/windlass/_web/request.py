@@ -27,20 +27,22 @@ __all__ = ["MAX_BODY_BYTES", "PageRequest", "RequestTooLarge", "RequestTooSlow"]
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_FORM_FIELDS = 1000
 BODY_TIMEOUT = 30.0
-"""Whoever sends a form byte by byte does not hold a connection for ever."""
+"""Seconds for a body. A client that sends a form byte by byte does not hold a
+connection for ever.
+"""
 _NOTICE = 400
 
 
 class RequestTooLarge(InvalidArgument):
-    """A request that nobody has to read to its end."""
+    """A request that is too large to be read to its end."""
 
 
 class RequestTooSlow(InvalidArgument):
-    """A request that nobody has to wait for."""
+    """A request that takes too long to arrive."""
 
 
 class PageRequest:
-    """What a page is given."""
+    """The arguments of a page."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class PageRequest:
 
     @property
     def orders(self) -> Admin:
-        """The same for orders, which are recorded under the name of whoever asks."""
+        """The admin for actions, which are recorded under the name of the user."""
         return (
             self.admin
             if self.person is None
@@ -74,11 +76,13 @@ class PageRequest:
 
     @property
     def person(self) -> Person | None:
-        """Who asks; None where the page is for anybody."""
+        """The user; None on pages that need no login."""
         return None if self.entry is None else self.entry.person
 
     def may(self, role: str) -> bool:
-        """Whether to show what only this role may do. The route table decides in any case."""
+        """Return whether to show what only this role may do. The route table decides in
+        any case.
+        """
         return self.person is not None and self.person.role.includes(Role(role))
 
     # --- what was asked ---
@@ -94,11 +98,11 @@ class PageRequest:
         return self.request.headers.get("hx-request") == "true"
 
     def asked(self, name: str, default: str = "") -> str:
-        """What the query says; the last of several."""
+        """Return a query value; the last of several."""
         return self.request.query_params.get(name, default)
 
     def needed(self, name: str) -> str:
-        """The same; InvalidArgument if it says nothing."""
+        """Return the same; InvalidArgument if it says nothing."""
         value = self.asked(name)
         if not value:
             message = f"the address of this page needs {name}=…; go back and try again"
@@ -106,11 +110,11 @@ class PageRequest:
         return value
 
     async def form(self) -> Mapping[str, str]:
-        """The fields of the form that was sent, the last of several."""
+        """Return the fields of the form that was sent, the last of several."""
         return {name: values[-1] for name, values in (await self.fields()).items()}
 
     async def fields(self) -> Mapping[str, list[str]]:
-        """Every value of every field, for boxes that are ticked."""
+        """Return every value of every field, for boxes that are ticked."""
         if self._form is None:
             body = await self.body()
             found: dict[str, list[str]] = {}
@@ -127,7 +131,7 @@ class PageRequest:
         return self._form
 
     async def body(self) -> bytes:
-        """What was sent, up to a bound, and within one."""
+        """Return the body, up to a size and within a time."""
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 return await self._received()
@@ -173,13 +177,13 @@ class PageRequest:
         return f"{self.root}{quote(self.path)}" + (f"?{query}" if query else "")
 
     def url(self, path: str, **query: object) -> str:
-        """The address of a page of ours; what is None or "" is left out of the query."""
+        """Return the address of a page of ours; what is None or "" is left out of the query."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         text = urlencode(given, doseq=True, errors="replace")
         return f"{self.root}{path}" + (f"?{text}" if text else "")
 
     def changed(self, **query: object) -> str:
-        """The address of this page with other words in its query."""
+        """Return the address of this page with other words in its query."""
         kept: dict[str, object] = {
             name: self.request.query_params.getlist(name) for name in self.request.query_params
         }
@@ -188,7 +192,7 @@ class PageRequest:
     # --- answers ---
 
     async def render(self, template: str, *, code: int = 200, **context: Any) -> Response:
-        """A page for somebody who was let in. ``now`` is the store's unless the page says it."""
+        """Render a page for a user. ``now`` is the store's clock unless the page gives another."""
         now: datetime = context.pop("now", None) or await self.admin.storage.now()
         notice = self._notice()
         response = self.dashboard.templates.respond(
@@ -199,11 +203,11 @@ class PageRequest:
         return response
 
     def render_plain(self, template: str, *, code: int, **context: Any) -> Response:
-        """A page that asks the storage nothing: log-in, errors."""
+        """Return a page that asks the storage nothing: log-in, errors."""
         return self.dashboard.templates.respond(template, self, code=code, **context)
 
     def json(self, value: Any, *, code: int = 200) -> Response:
-        """For machines and charts."""
+        """Return JSON for machines and charts."""
         body = msgspec.json.encode(value)
         return Response(body, status_code=code, media_type=JSONResponse.media_type)
 
@@ -217,7 +221,7 @@ class PageRequest:
         return response
 
     def _notice(self) -> tuple[str, str] | None:
-        """What the page before left to say, and whether it was good."""
+        """Return the message that the page before left, and whether it was good."""
         cookie = self.request.cookies.get(notice_cookie(self.request))
         if not cookie:
             return None

@@ -30,14 +30,14 @@ class PageRoute(msgspec.Struct, frozen=True):
     path: str
     page: Callable[[PageRequest], Awaitable[Response]]
     role: Role | None = Role.VIEWER
-    """Who may use it, at least. None: anybody, also strangers."""
+    """The least role that may use it. None: anybody, also anonymous clients."""
     methods: tuple[str, ...] = ("GET",)
     answers: Literal["page", "json", "stream", "file"] = "page"
     """How it says that something is wrong. Only pages may be opened from another site."""
     heavy: tuple[str, ...] = ()
     """Methods by which it counts, searches or sums up: few of these are answered at a time."""
     paced: bool = True
-    """Whether what is sent here counts as an order, of which there may be so many a second."""
+    """Whether requests here count as actions, which are rate limited."""
     most_bytes: int = MAX_BODY_BYTES
     """Of what is sent here."""
 
@@ -46,7 +46,9 @@ _BOTH = ("GET", "POST")
 """GET asks, POST does."""
 _READ = ("GET",)
 _SMALL = 8 * 1024
-"""Bytes of a form with a few short fields. Strangers may send it, a thousand at the same time."""
+"""Bytes of a form with a few short fields. Anonymous clients may send it, a thousand at the same
+time.
+"""
 
 ROUTES: tuple[PageRoute, ...] = (
     # --- for anybody: how to come in, and files that hold no secret ---
@@ -88,9 +90,12 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/workers/quiet", workers.QUIET, Role.OPERATOR, _BOTH),
     PageRoute("/workers/resume", workers.RESUME, Role.OPERATOR, _BOTH),
     PageRoute("/workers/stop", workers.STOP, Role.OPERATOR, _BOTH),
+    PageRoute("/workers/sweep", workers.SWEEP, Role.OPERATOR, _BOTH),
     PageRoute("/schedules/run", schedule_list.RUN, Role.OPERATOR, _BOTH),
     PageRoute("/schedules/pause", schedule_list.PAUSE, Role.OPERATOR, _BOTH),
     PageRoute("/schedules/resume", schedule_list.RESUME, Role.OPERATOR, _BOTH),
+    PageRoute("/schedules/pause-all", schedule_list.PAUSE_ALL, Role.OPERATOR, _BOTH),
+    PageRoute("/schedules/resume-all", schedule_list.RESUME_ALL, Role.OPERATOR, _BOTH),
     PageRoute("/schedules/reset", schedule_list.RESET, Role.ADMIN, _BOTH),
     PageRoute("/schedules/remove", schedule_list.REMOVE, Role.ADMIN, _BOTH),
     PageRoute("/schedules/forget", schedule_list.FORGET, Role.ADMIN, _BOTH),

@@ -1,4 +1,4 @@
-"""What a worker needs from the app it works for."""
+"""Parts of the app that a worker needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _no_plans() -> Mapping[str, Schedule]:
 
 
 class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker needs from the app it works for."""
+    """The parts of the app that a worker needs."""
 
     storage: Storage
     tasks: TaskRegistry
@@ -41,15 +41,15 @@ class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     layers: Sequence[Middleware] = ()
     """The middleware, outermost first; it may still grow."""
     living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """What surrounds a worker's life."""
+    """The context managers around a worker's life."""
     plans: Plans = _no_plans
     """The schedules of the app's code, as they are now."""
     chores: Mapping[str, RunChore] = {}
-    """What those without a job do; it may still grow."""
+    """The schedules without a job, by name; it may still grow."""
     on_change: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None
     """Tells when tasks or schedules come or go, from any thread; the answer ends it."""
     services: AttachedServices = msgspec.field(default_factory=AttachedServices)
-    """What the application lends to handlers."""
+    """The services of the application for handlers."""
     task_named: Callable[[str], Task[..., Any]] | None = None
     """Finds the task that a child process enqueues; None: one of ``tasks``."""
     locate: Callable[[], AppLocation] | None = None

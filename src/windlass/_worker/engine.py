@@ -27,7 +27,7 @@ __all__ = ["Engine", "WorkerDependencies"]
 
 
 class Engine:
-    """One worker's moving parts. Nothing moves until somebody runs or steps them."""
+    """One worker's moving parts. Nothing runs until a caller runs or steps them."""
 
     def __init__(
         self, around: WorkerDependencies, worker: WorkerSettings, *, obeys_cancel: bool = True
@@ -136,8 +136,8 @@ class Engine:
         return not self.runner.active and self.finisher.idle
 
     async def nothing_left(self) -> bool:
-        """Whether nothing is ready or running on the served queues, here or elsewhere, and no
-        schedule is due: what is will be jobs in a moment.
+        """Return whether nothing is ready or running on the served queues, here or elsewhere, and
+        no schedule is due: what is will be jobs in a moment.
         """
         storage = self._around.storage
         if not self.idle or (await storage.schedules.due(1)).rows:

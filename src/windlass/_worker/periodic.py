@@ -30,8 +30,8 @@ async def run_every(
 ) -> None:
     """Run ``step`` now and then every ``interval`` until ``stop`` is set.
 
-    An interval that is a function is asked after each step. ``bell`` shortens the wait; whoever
-    sets ``stop`` rings it, too. Not ``at_once``: the first step comes after the first wait.
+    An interval that is a function is asked after each step. ``bell`` shortens the wait; a caller
+    that sets ``stop`` must set it, too. Not ``at_once``: the first step comes after the first wait.
 
     A failing step is logged and tried again: a database blip must not end the reaper. The same
     failure is logged once, not every time: an outage must not flood the log. A store that was
@@ -93,9 +93,9 @@ class BackgroundLoop(Protocol):
 
 
 class LoopOnThread:
-    """A coroutine on an event loop of its own, on a thread of its own.
+    """A coroutine on a separate event loop and thread.
 
-    It goes on when the worker's loop is blocked by a handler: that is its whole point.
+    It continues when a handler blocks the worker's loop: that is its whole point.
     """
 
     def __init__(self, name: str, main: Main) -> None:
@@ -134,5 +134,5 @@ class LoopOnThread:
 
 
 def start_loop_thread(name: str, main: Main) -> BackgroundLoop:
-    """The default way to run something beside the loop; a simulation replaces it."""
+    """Run something beside the loop, by default on a thread; a simulation replaces it."""
     return LoopOnThread(name, main)

@@ -1,4 +1,6 @@
-"""Who this worker is, to the store. One that was declared dead goes on under a new name."""
+"""The identity of this worker in the store. A worker that was declared dead continues under a new
+id.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Registration:
         seams: Seams,
         tasks: TaskRegistry,
     ) -> None:
-        """Nobody yet: call `register`."""
+        """Start without an identity: call `register`."""
         self._tasks = tasks
         self._storage = storage
         self._settings = settings
@@ -85,7 +87,7 @@ class Registration:
 
 
 def _fingerprints(tasks: TaskRegistry) -> dict[str, str]:
-    """Which arguments the tasks take, by name, but for those whose annotations are wrong."""
+    """Return which arguments the tasks take, by name, but for those whose annotations are wrong."""
     made: dict[str, str] = {}
     for task in tasks:
         with suppress(DefinitionError):

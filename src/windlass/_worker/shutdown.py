@@ -29,7 +29,7 @@ _UNWIND = 5.0
 _RUSHED = 1.0
 """The same after a second signal."""
 _GOODBYE = 10.0
-"""What everything after the drain may take, however long the store takes to answer."""
+"""Seconds for everything after the drain, at any delay of the store."""
 _RUSHED_GOODBYE = 2.0
 """The same after a second signal."""
 _UNSAID = "could not sign off in the store; other workers will declare this one dead"
@@ -40,7 +40,7 @@ class StopReason(StrEnum):
 
     ASKED = "asked"
     ORDERED = "ordered"
-    """Somebody ordered it through the store: ``windlass workers stop``, the dashboard."""
+    """An operator stopped it through the store: ``windlass workers stop``, the dashboard."""
     EMPTY = "empty"
     WORN_OUT = "worn out"
     STORAGE_LOST = "storage lost"
@@ -52,7 +52,7 @@ class Shutdown:
     """The steps after the claimer has gone quiet."""
 
     def __init__(self, engine: Engine, around: WorkerDependencies) -> None:
-        """Does nothing until asked."""
+        """Make it; it does nothing until asked."""
         self._engine = engine
         self._around = around
         self._own = engine.own
@@ -93,7 +93,7 @@ class Shutdown:
         return "1 job" if many == 1 else f"{many:,} jobs"
 
     async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
-        """Whether everything that runs ends in time."""
+        """Return whether everything that runs ends in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         rushed = asyncio.ensure_future(hurry.wait()) if hurry is not None else None
@@ -183,7 +183,9 @@ class Shutdown:
         return False
 
     async def _leave_at_once(self) -> bool:
-        """The worker's own task was cancelled: no time to drain, but what it held is given back."""
+        """Release all claims at once: the worker's own task was cancelled, so there is no time to
+        drain.
+        """
         self._engine.runner.blame_exits()
         self._engine.runner.stop_all(StopCause.INTERRUPT)
         try:
@@ -204,7 +206,7 @@ class Shutdown:
                         await finisher.flush()
                 await self._release()
             except StorageError as error:
-                # What cancelled this worker may have cancelled tasks of its storage, too.
+                # The cancellation of this worker may have cancelled tasks of its storage, too.
                 if pause is None or isinstance(error, StorageReplaced):
                     raise
                 await asyncio.sleep(pause)

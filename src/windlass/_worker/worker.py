@@ -101,7 +101,7 @@ class Worker:
         self._end(StopReason.ASKED)
 
     async def wait(self) -> StopReason:
-        """Wait until this worker has ended, for whatever reason: ``until_empty``, for example."""
+        """Wait until this worker has ended, for any reason: ``until_empty``, for example."""
         await self._ended.wait()
         return self.reason or StopReason.ASKED
 
@@ -113,7 +113,7 @@ class Worker:
     # --- its life ---
 
     async def run(self) -> StopReason:
-        """Work until told to stop, or until there is a reason of its own."""
+        """Run jobs until stopped, or until the worker has its own reason to stop."""
         refuse_in_child()
         try:
             with self._shutdown.watching():
@@ -132,7 +132,7 @@ class Worker:
         children = self._found_by_children()
         await engine.decisions.queues.step()  # before the first job ends by them
         self._news.listen()  # first: what comes from here on rings
-        await self._declaring.step()  # before the first look at what nobody declares any more
+        await self._declaring.step()  # before the first check for undeclared schedules
         await engine.identity.register()
         presence = StoreContact(
             beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot
@@ -179,7 +179,7 @@ class Worker:
             self._leaving = True
 
     def _found_by_children(self) -> ChildPool | None:
-        """The pool, if a task needs it; an app that no child could find is refused here."""
+        """Return the pool, if a task needs it; an app that no child could find is refused here."""
         around = self._around
         if around.locate is None or not child_tasks(around.tasks):
             return None
@@ -187,7 +187,9 @@ class Worker:
         return self.engine.children
 
     async def _put_down(self, heart: BackgroundLoop, leader: Leader, *, said: bool) -> None:
-        """What is left once the store has been told, or could not be: no call may hold it up."""
+        """Close what is left after the store was informed, or could not be: no call may
+        delay it.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL):
                 await heart.stop()
@@ -318,7 +320,7 @@ class Worker:
         said = partial(saying, at_once=False)
         return [*parts, said, partial(scheduler.run, end), partial(cancels.run, end)]
 
-    # --- what befalls it ---
+    # --- lifecycle ---
 
     def _on_beat(self, worker: str, beat: HeartbeatAnswer) -> None:
         if worker != self.id:
@@ -333,7 +335,7 @@ class Worker:
         self._obey(beat.duty)
 
     def _obey(self, duty: Duty) -> None:
-        """What people ask of this worker."""
+        """Apply the duty that operators gave this worker."""
         claimer, resting = self.engine.claimer, duty is Duty.QUIET
         if duty is Duty.STOP:
             if not self._stop.is_set():
@@ -349,8 +351,8 @@ class Worker:
             self._around.bus.publish(WorkerChanged(worker=self.id, what=what))
 
     async def _stay_registered(self) -> None:
-        """Go on under a new name whenever the store takes this worker for dead, without what was
-        running.
+        """Continue under a new id whenever the store declares this worker dead, without its running
+        jobs.
         """
         identity = self.engine.identity
         while True:
@@ -362,7 +364,7 @@ class Worker:
             self.engine.runner.stop_all(StopCause.LOST)
             while True:
                 try:
-                    # What was asked of the worker was meant for the process, not for its name.
+                    # The duty was given to the process, not to its id.
                     await identity.register(await self._duty_of(former))
                     break
                 except StorageReplaced as error:
@@ -375,14 +377,16 @@ class Worker:
             self._around.bus.publish(WorkerChanged(worker=self.id, what="reborn", detail=former))
 
     async def _duty_of(self, worker: str) -> Duty:
-        """What was asked last of a name, heard or not."""
+        """Return the last duty of an id, received or not."""
         for row in await self._around.storage.workers.workers():
             if row.start.id == worker:
                 return row.duty
         return Duty.QUIET if self.engine.claimer.resting else Duty.WORK
 
     async def _look(self, presence: StoreContact) -> None:
-        """Reasons of its own to stop, and what an isolated worker does about its handlers."""
+        """Check the worker's own reasons to stop, and apply an isolated worker's rules to its
+        handlers.
+        """
         around = self._around
         lease = around.settings.lease.total_seconds()
         if around.settings.on_isolation == "cancel" and presence.cut_off_for > lease * 0.8:

@@ -63,7 +63,7 @@ def get_app(connection: HTTPConnection) -> Windlass:
 
     You can also call it with a request.
     """
-    # A mounted application has no state of its own, but the server's state reaches every request.
+    # A mounted application has no separate state, but the server's state reaches every request.
     found = getattr(connection.state, _SLOT, None) or getattr(connection.app.state, _SLOT, None)
     if not isinstance(found, Windlass):
         message = (

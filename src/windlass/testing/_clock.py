@@ -25,9 +25,11 @@ class VirtualClock:
         self._listeners: list[Callable[[], object]] = []
 
     def now(self) -> datetime:
+        """Return the current time."""
         return self._now
 
     def boot(self) -> timedelta:
+        """Return the time since the clock was made. It never goes back."""
         return self._boot
 
     def advance(self, by: timedelta | float) -> None:

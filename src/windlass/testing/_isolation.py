@@ -90,12 +90,12 @@ class PlainContext(AbstractContextManager[T_co], ContextDecorator):
 
 
 def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> PlainContext[VirtualClock]:
-    """Put ``app`` on a fresh memory store and a virtual clock.
+    """Give ``app`` a fresh memory store and a virtual clock.
 
         with isolated(app) as clock: ...
 
-    Use plain ``with`` in async tests too. No storage is opened and no file is touched, whatever the
-    app's URL. Jobs enqueued with ``connection=`` appear once your transaction commits, as in
+    Use plain ``with`` in async tests too. The app's own storage is not opened, and no file is
+    touched. Jobs enqueued with ``connection=`` appear once your transaction commits, as in
     production. At the end all jobs are gone, and the app has its storage and ``app.state`` again.
     """
     return PlainContext("isolated", lambda: _isolated(app, clock))

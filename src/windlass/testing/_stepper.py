@@ -149,7 +149,7 @@ async def make_stepper(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIt
     opener_of(app)
     parts = parts_of(app)
     parts.load()
-    # In this process whatever ``run_in`` says: a test's patches exist nowhere else.
+    # In this process with any ``run_in``: a test's patches exist nowhere else.
     around = msgspec.structs.replace(await parts.workers.dependencies(), locate=None)
     stepper = Stepper(around, patience)
     deaf = parts.hooks.bus.subscribe(stepper.note)

@@ -94,6 +94,9 @@ schedules set weekly --every 6d --jitter 1s --overlap 2 --starts 2020-01-01T00:0
 schedules set weekly --ends 2090-01-01T00:00Z
 schedules set weekly --missed all --most-missed 3
 schedules pause weekly
+schedules pause --all
+doctor
+schedules resume --all
 schedules resume weekly
 schedules trigger weekly
 schedules show weekly
@@ -101,15 +104,19 @@ schedules delete weekly --yes
 schedules set nightly --jitter 5s
 schedules reset nightly
 schedules remove nightly --yes
+workers sweep
 workers quiet --all --yes
 workers resume --all --yes
 workers stop --all --yes
 db migrate
+db migrate --check
 audit --limit 100
 """
 ALONE = """\
 db copy URL COPY
 audit --url COPY
+db reset --url COPY --yes
+db drop --url COPY --yes
 """
 """Wanting no worker on the storage."""
 EXPECTED = {"jobs replay TARGET FAILED": 3, "jobs requeue ADDED": 1}

@@ -30,7 +30,7 @@ def test_an_entry_more_or_less_is_seen(part: str) -> None:
         check(part, [first, "one that was there", *others])
 
 
-def test_a_renamed_entry_is_told_by_both_names() -> None:
+def test_a_renamed_entry_is_reported_with_both_names() -> None:
     assert differences(["a", "old", "z"], ["a", "new", "z"]) == ["added    new", "removed  old"]
 
 

@@ -91,7 +91,7 @@ def test_bench_refuses_a_storage_with_jobs(
     assert "already holds jobs (1)" in capsys.readouterr().err
 
 
-def test_bench_told_to_leaves_other_jobs_alone_and_nothing_of_its_own(
+def test_bench_leaves_other_jobs_alone_and_deletes_its_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     use(url_in(tmp_path))

@@ -63,7 +63,7 @@ def test_everything_is_copied_and_again_nothing_is(move: Move) -> None:
     parts_of(new).blocking_loop.stop()
 
 
-def test_who_works_is_named_and_nothing_is_copied(move_file: Move) -> None:
+def test_live_workers_are_named_and_nothing_is_copied(move_file: Move) -> None:
     desk = move_file.desk
 
     async def register() -> None:
@@ -77,7 +77,7 @@ def test_who_works_is_named_and_nothing_is_copied(move_file: Move) -> None:
     assert "Stop workers" in said.err
 
 
-def test_what_cannot_be_copied_is_refused_with_the_reason(move_file: Move) -> None:
+def test_an_impossible_copy_is_refused_with_the_reason(move_file: Move) -> None:
     capsys = move_file._capsys
     for words, says in (
         (("memory://", move_file.url), "memory:// ends with this command"),

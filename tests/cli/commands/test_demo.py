@@ -61,7 +61,7 @@ def test_nothing_of_the_demo_outlives_it(tmp_path: Path) -> None:
         assert all(gone_within(pid, 5.0) for pid in workers)
 
 
-def test_the_served_demo_shows_its_past_says_that_it_is_one_and_goes_on(tmp_path: Path) -> None:
+def test_the_served_demo_shows_its_past_is_marked_as_a_demo_and_continues(tmp_path: Path) -> None:
     with Running("demo", "--serve", "--port", "0", "--hours", "0.3", cwd=tmp_path) as demo:
         link = demo.wait_for(r"(http://127.0.0.1:\d+)/enter\?link=(\S+)")
         with httpx.Client(base_url=link[1], follow_redirects=True, timeout=20) as browser:

@@ -26,7 +26,7 @@ def enlisted(desk: Desk) -> None:
     desk.run(register())
 
 
-def test_a_storage_at_work_is_in_order(everywhere: Desk) -> None:
+def test_a_storage_in_use_passes_all_checks(everywhere: Desk) -> None:
     desk = everywhere
     enlisted(desk)
     told = desk("doctor", "--json")

@@ -81,14 +81,14 @@ def test_failed_jobs_are_grouped_shown_and_run_again(everywhere: Desk) -> None:
     ]
 
 
-def test_a_group_nobody_knows_is_refused_with_the_next_step(desk: Desk) -> None:
+def test_an_unknown_group_is_refused_with_advice(desk: Desk) -> None:
     for command in ("show", "requeue"):
         said = desk("errors", command, "00000000")
         assert said.code == 1
         assert "`windlass errors list` shows all groups" in said.err
 
 
-def test_orders_are_listed_with_who_gave_them(everywhere: Desk) -> None:
+def test_actions_are_listed_with_their_operators(everywhere: Desk) -> None:
     desk = everywhere
     assert desk("audit").out == "The audit log is empty.\n"
     desk("queues", "pause", "mail")

@@ -47,7 +47,7 @@ def test_limits_are_listed_without_what_is_kept_beside_them(desk: Desk) -> None:
     ]
 
 
-def test_a_limit_nobody_knows_is_refused_with_the_one_that_was_meant(desk: Desk) -> None:
+def test_an_unknown_limit_is_refused_with_a_suggestion(desk: Desk) -> None:
     desk.serve.enqueue_sync("acme")
     for order in (["show"], ["set", "--concurrency", "1"], ["drain"], ["reset"]):
         said = desk("limits", *order, "printr")

@@ -42,7 +42,7 @@ FIELDS = {
 }
 
 
-def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> None:
+def test_queue_settings_are_stored_shown_and_removed(everywhere: Desk) -> None:
     desk = everywhere
     desk.fetch.enqueue_sync("a")
     everything = (
@@ -120,9 +120,7 @@ def test_the_list_knows_queues_with_jobs_and_queues_with_settings(desk: Desk) ->
 
 
 @pytest.mark.parametrize("order", ["show", "resume", "warm"])
-def test_a_queue_nobody_knows_is_refused_with_the_one_that_was_meant(
-    desk: Desk, order: str
-) -> None:
+def test_an_unknown_queue_is_refused_with_a_suggestion(desk: Desk, order: str) -> None:
     desk.serve.enqueue_sync("acme")
     said = desk("queues", order, "mial")
     assert said.code == 1
@@ -187,7 +185,7 @@ def test_a_memory_store_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -> N
     desk.close()
 
 
-def test_a_queue_that_rests_says_how_long_and_is_warmed(desk: Desk) -> None:
+def test_a_cool_down_is_shown_with_its_end_and_can_be_ended(desk: Desk) -> None:
     desk.refuse.enqueue_sync()
     desk.work()
     told = desk("queues", "show", "api", "--json").json

@@ -20,8 +20,8 @@ from tests.cli.fixtures import Said, empty_file
 from tests.cli.processes import windlass
 from windlass import Cron, Every, Manual, Once, Windlass
 from windlass._app.parts import parts_of
-from windlass._cli.commands.schedules import schedules
 from windlass._cli.main import main
+from windlass._cli.schedules.command import schedules
 from windlass._core.job.state import State
 from windlass._core.schedule.schedule import Missed, Schedule
 from windlass._storage.protocol.schedules import ScheduleWrite
@@ -136,6 +136,31 @@ def diary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Diary]
 # --- every command, on every storage --------------------------------------------------------------
 
 
+def test_all_schedules_are_paused_and_resumed(everywhere: Diary) -> None:
+    diary = everywhere
+    said = diary("pause", "--all")
+    assert (said.code, said.out) == (
+        0,
+        "All schedules are paused. Undo it with `windlass schedules resume --all`.\n",
+    )
+    listed = diary("list")
+    assert "All schedules are paused since 20" in listed.err
+    assert "All schedules are paused since 20" in diary("show", "report").err
+    again = diary.by_app("pause", "--all", "--json").json
+    assert again["paused"]
+    assert diary("resume", "--all", "--json").json == {"paused": False, "since": None}
+    assert diary("list").err == ""
+    assert [one["state"] for one in diary("list", "--json").json if one["name"] == "report"] == [
+        "active"
+    ]
+
+
+def test_a_name_and_all_together_are_refused(diary: Diary) -> None:
+    said = diary("pause", "report", "--all")
+    assert said.code == 1
+    assert "name a schedule, or give --all, not both" in said.err
+
+
 def test_schedules_are_listed_and_shown(everywhere: Diary) -> None:
     diary = everywhere
     rows = {row[0]: row[1:] for row in diary("list").rows}
@@ -200,7 +225,7 @@ def test_a_schedule_is_made_changed_and_deleted(everywhere: Diary) -> None:
     assert diary("show", "tokyo").code == 1
 
 
-def test_what_was_changed_is_shown_with_what_the_code_says(everywhere: Diary) -> None:
+def test_changed_values_are_shown_with_the_codes(everywhere: Diary) -> None:
     diary = everywhere
     told = diary.by_app(
         "set", "by-hand", '--args={"region": "jp"}', "--once=2030-12-24T08:00+01:00", "--json"
@@ -235,7 +260,7 @@ def test_a_schedule_is_paused_and_resumed(everywhere: Diary) -> None:
     assert diary("resume", "report", "--json").json["next_at"] is not None
 
 
-def test_a_schedule_is_triggered_and_its_runs_are_told(everywhere: Diary) -> None:
+def test_a_schedule_is_triggered_and_its_runs_are_shown(everywhere: Diary) -> None:
     diary = everywhere
     job = diary("trigger", "by-hand", "--json").json["job"]
     busy = diary("trigger", "by-hand")
@@ -290,7 +315,7 @@ def test_a_schedule_is_shown_in_words(diary: Diary) -> None:
         assert words in plain, plain
 
 
-def test_failures_in_a_row_and_an_open_breaker_are_told(diary: Diary) -> None:
+def test_failures_in_a_row_and_an_open_breaker_are_shown(diary: Diary) -> None:
     diary.run(diary.app.admin.breakers.set("report", failures=2))
     diary.by_app("set", "by-hand", '--args={"region": "down"}')
     for _ in range(2):
@@ -357,7 +382,7 @@ def test_a_preview_asks_no_storage(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("order", ["remove", "delete"])
-def test_nothing_is_lost_before_somebody_says_yes(
+def test_nothing_is_deleted_before_the_user_confirms(
     diary: Diary, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for answer in ("n\n", "\n", ""):
@@ -383,9 +408,7 @@ def test_one_that_was_made_at_run_time_is_removed_without_a_promise(diary: Diary
 
 
 @pytest.mark.parametrize("order", ["show", "pause", "resume", "trigger", "reset"])
-def test_a_schedule_nobody_knows_is_refused_with_the_one_that_was_meant(
-    diary: Diary, order: str
-) -> None:
+def test_an_unknown_schedule_is_refused_with_a_suggestion(diary: Diary, order: str) -> None:
     said = diary(order, "reprot")
     assert said.code == 1
     assert "no schedule 'reprot'. Did you mean 'report'?" in said.err

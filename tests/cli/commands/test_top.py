@@ -43,7 +43,7 @@ def drawn(seen: Any, width: int = 140) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-async def test_a_frame_tells_how_things_stand() -> None:
+async def test_a_frame_shows_the_current_state() -> None:
     app = Windlass("memory://")
     with isolated(app) as clock:
         async with app:
@@ -107,7 +107,7 @@ async def test_a_narrow_screen_leaves_columns_out_and_folds_no_name(width: int) 
     assert row.split()[1] == "live"
 
 
-async def test_an_empty_store_is_told_as_such() -> None:
+async def test_an_empty_store_is_shown_as_empty() -> None:
     app = Windlass("memory://")
     with isolated(app):
         async with app:

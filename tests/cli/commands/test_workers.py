@@ -97,7 +97,7 @@ def states(desk: Desk) -> dict[str, str]:
     return {one["id"]: one["state"] for one in desk("workers", "list", "--json").json}
 
 
-def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> None:
+def test_workers_are_quieted_resumed_and_stopped(everywhere: Desk) -> None:
     desk = everywhere
     desk.run(a_crew(desk))
     said = desk("workers", "quiet", "live")
@@ -116,7 +116,7 @@ def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> 
     assert (order["what"], order["subject"]) == ("workers.stop", "worker live")
 
 
-def test_all_workers_that_match_are_told_and_those_that_cannot_hear_are_not(
+def test_all_matching_live_workers_get_the_command(
     everywhere: Desk,
 ) -> None:
     desk = everywhere
@@ -138,7 +138,7 @@ async def _another(desk: Desk) -> None:
     )
 
 
-def test_a_stop_is_asked_about_and_wrong_words_are_refused(
+def test_a_stop_asks_for_confirmation_and_wrong_options_are_refused(
     everywhere: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = everywhere
@@ -150,3 +150,25 @@ def test_a_stop_is_asked_about_and_wrong_words_are_refused(
     assert "name workers, or give --all" in desk("workers", "quiet", "live", "--all").err
     assert "need --all" in desk("workers", "quiet", "live", "--queue", "mail").err
     assert "give the worker" in desk("workers", "quiet").err
+
+
+def test_a_sweep_releases_the_jobs_of_a_dead_worker(everywhere: Desk) -> None:
+    desk = everywhere
+
+    async def two_workers() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
+        await registered(storage, "live", lease=timedelta(hours=1))
+        await registered(storage, "dead", lease=timedelta(hours=1))
+        await storage.jobs.claim("dead", [Want("default", 1)], total=1)
+
+    async def one_dies() -> None:
+        storage = await parts_of(desk.app).storage()
+        await storage.workers.bury(["dead"])
+
+    desk.run(two_workers())
+    assert desk("workers", "sweep", "--json").json == {"dead": [], "released": 0, "promoted": 0}
+    desk.run(one_dies())
+    said = desk("workers", "sweep")
+    assert said.out == ("Declared 0 workers dead.\nReleased 1 job, marked 0 due jobs ready.\n")
+    assert desk("workers", "sweep", "--json").json["released"] == 0

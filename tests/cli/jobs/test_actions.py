@@ -66,7 +66,7 @@ def test_a_wrong_instant_says_how_they_are_written(desk: Desk) -> None:
 # --- everything that matches ----------------------------------------------------------------------
 
 
-def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk) -> None:
+def test_a_bulk_action_is_counted_applied_and_recorded(everywhere: Desk) -> None:
     desk = everywhere
     ids = broken(desk, 1, 2, 3)
     filters = ("--all", "--state", "failed", "--queue", "bank")
@@ -104,9 +104,7 @@ def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk)
     assert len(ids) == 3
 
 
-def test_a_bar_shows_how_far_it_is_where_somebody_looks(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_shows_progress_on_a_terminal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(desk, 1, 2, 3)
     monkeypatch.setenv("FORCE_COLOR", "1")  # as if standard error were a terminal
     said = desk("jobs", "requeue", "--all", "--queue", "bank", "--yes")
@@ -133,7 +131,7 @@ def test_many_are_asked_about_with_their_number(
     assert desk.run(desk.app.admin.jobs.get(job)).state is left
 
 
-def test_jobs_that_another_keeps_from_running_are_told(desk: Desk) -> None:
+def test_jobs_whose_key_is_held_are_reported(desk: Desk) -> None:
     @desk.app.task(name="one", queue="one", unique=True, max_attempts=1)
     async def one(n: int) -> None:
         message = "no"
@@ -200,7 +198,7 @@ def test_one_job_is_named_by_a_shortened_id_and_several_by_whole_ones(everywhere
         (["edit", "a" * 32, "--due", "soon"], "--due takes an instant"),
     ],
 )
-def test_what_is_asked_wrongly_changes_nothing(desk: Desk, words: list[str], says: str) -> None:
+def test_an_invalid_command_changes_nothing(desk: Desk, words: list[str], says: str) -> None:
     said = desk("jobs", *words)
     assert said.code == 1
     assert says in said.err

@@ -120,7 +120,7 @@ def test_jobs_are_listed_newest_first_and_by_what_they_are(everywhere: Desk) -> 
     assert desk("jobs", "list", "--state", "failed", "--state", "running", "--json").json == []
 
 
-def test_a_list_goes_on_where_it_stopped(everywhere: Desk) -> None:
+def test_a_list_continues_where_it_stopped(everywhere: Desk) -> None:
     desk = everywhere
     ids = [desk.fetch.enqueue_sync(str(page)).id for page in range(3)]
     page = desk("jobs", "list", "--limit", "2", "--json").json
@@ -132,7 +132,7 @@ def test_a_list_goes_on_where_it_stopped(everywhere: Desk) -> None:
     assert [job["next"] for job in rest] == [None]
 
 
-def test_machines_are_told_how_a_list_by_time_goes_on(everywhere: Desk) -> None:
+def test_json_output_has_the_cursor_of_a_list_by_time(everywhere: Desk) -> None:
     desk = everywhere
     ended = [desk.fetch.enqueue_sync(str(page)).id for page in range(3)]
     for job in ended:
@@ -151,7 +151,7 @@ def test_machines_are_told_how_a_list_by_time_goes_on(everywhere: Desk) -> None:
         assert desk("jobs", "list", *words, "--all", "--json").json[-1]["next"] is None
 
 
-def test_a_list_is_ordered_by_a_time_and_goes_on_there(everywhere: Desk) -> None:
+def test_a_list_is_ordered_by_a_time_and_continues_there(everywhere: Desk) -> None:
     desk = everywhere
     ids = [desk.fetch.options(delay=delay).enqueue_sync("a").id for delay in (300, 100, 200)]
     scheduled = ("jobs", "list", "--state", "scheduled")
@@ -235,7 +235,7 @@ def test_an_error_of_several_lines_is_shown_line_by_line(desk: Desk) -> None:
     assert "\\t" not in "".join(lines)
 
 
-def test_what_jobs_bring_along_steers_no_terminal(everywhere: Desk) -> None:
+def test_text_of_jobs_cannot_control_the_terminal(everywhere: Desk) -> None:
     desk = everywhere
     asked = NewJob(id=new_job_id(), task="evil", queue="evil", tenant=f"t{STEERS}")
     claimed = running(desk, asked)
@@ -317,7 +317,7 @@ def test_one_that_cannot_be_done_does_not_stop_the_others(everywhere: Desk) -> N
     assert stored(desk, job) is State.WAITING
 
 
-def test_orders_are_told_to_machines(desk: Desk) -> None:
+def test_actions_print_json(desk: Desk) -> None:
     job, unknown = desk.fetch.options(delay=60).enqueue_sync("a").id, new_job_id()
     told = desk("jobs", "run-now", job, "--json").json
     assert told == [{"id": job, "done": True, "problem": None}]
@@ -384,7 +384,9 @@ def test_a_scheduled_job_is_run_now_and_a_running_one_is_not(everywhere: Desk) -
 
 
 @pytest.mark.parametrize("order", ["cancel", "discard"])
-def test_what_ends_jobs_asks_first(desk: Desk, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_end_jobs_ask_first(
+    desk: Desk, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = desk.fetch.enqueue_sync("a").id
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     said = desk("jobs", order, job)

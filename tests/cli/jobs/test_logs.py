@@ -42,7 +42,7 @@ def logged(desk: Desk, job: ClaimedJob, number: int, *lines: LogLine) -> None:
     desk.run(append())
 
 
-def test_lines_are_told_run_by_run(everywhere: Desk) -> None:
+def test_lines_are_printed_run_by_run(everywhere: Desk) -> None:
     desk = everywhere
     job = at_work(desk)
     assert desk("jobs", "logs", job.claim.job).out == ""

@@ -152,7 +152,7 @@ def test_a_plain_function_runs_on_a_thread_and_stores_nothing_either(replayed: R
     assert [one.id for one in replayed.stored()] == [job]
 
 
-def test_what_a_worker_would_make_of_it_is_told(replayed: Replayed) -> None:
+def test_the_outcome_that_a_worker_would_store_is_printed(replayed: Replayed) -> None:
     broken = replayed(replayed.enqueue("broken", 7))
     assert broken.code == 3
     assert "A worker would retry it: LookupError: no order 7" in broken.out

@@ -61,7 +61,7 @@ def test_whole_lines_go_to_the_terminal_and_a_prompt_is_seen(
     assert screen.getvalue() == ""
 
 
-def test_what_is_no_screen_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_no_terminal_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(sys, "stdout", file)
     with print_above_last_line(Shown()):

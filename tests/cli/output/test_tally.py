@@ -20,7 +20,7 @@ class Ticking:
         return self.now
 
 
-def test_only_what_happened_is_told() -> None:
+def test_only_outcomes_that_occurred_are_printed() -> None:
     assert (
         counts_in_words({Verb.SUCCEED: 1204, Verb.RETRY: 0, Verb.FAIL: 1})
         == "1,204 succeeded, 1 failed"
@@ -76,7 +76,7 @@ def test_the_last_line_tells_everything() -> None:
     )
 
 
-def test_what_workers_did_is_counted_and_what_was_ordered_is_not() -> None:
+def test_changes_by_workers_are_counted_and_operators_actions_are_not() -> None:
     def moved(verb: Verb, worker: str = "w1") -> JobMoved:
         return JobMoved(
             verb=verb,

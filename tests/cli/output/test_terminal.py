@@ -91,7 +91,7 @@ def test_a_terminal_that_shows_only_ascii_gets_plain_signs() -> None:
     pipe.close()
 
 
-def test_nobody_listening_is_no_error(pipe: Pipe) -> None:
+def test_a_closed_reader_is_no_error(pipe: Pipe) -> None:
     os.close(pipe.reader)
     terminal = Terminal(pipe.stream)
     terminal.write("anybody?")

@@ -158,7 +158,7 @@ def test_the_file_is_touched_with_every_heartbeat_and_removed_at_the_end(shop: S
     assert not file.exists()
 
 
-def test_the_file_is_its_owners_alone_whatever_the_umask_says(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         _File(tmp_path / "alive").touch()
@@ -175,7 +175,7 @@ def test_the_file_is_never_another_one_that_a_link_leads_to(tmp_path: Path) -> N
     assert (tmp_path / "else").stat().st_mtime == 0
 
 
-def test_the_file_stands_still_while_the_loop_is_stuck(shop: Shop) -> None:
+def test_the_file_is_not_touched_while_the_loop_is_stuck(shop: Shop) -> None:
     file = shop.folder / "alive"
     options = ("--health-file", str(file))
     with Running("worker", "shop:app", *options, cwd=shop.folder, env=QUICK) as worker:
@@ -307,7 +307,7 @@ async def test_a_page_is_answered_and_the_connection_ends(port: int) -> None:
         ("\x16\x03\x01\x02", 400),
     ],
 )
-async def test_what_is_no_get_of_a_page_is_refused(port: int, request_line: str, code: int) -> None:
+async def test_requests_other_than_get_are_refused(port: int, request_line: str, code: int) -> None:
     answer = await said(port, f"{request_line}\r\n\r\n".encode())
     assert answer.startswith(f"HTTP/1.1 {code} ")
 

@@ -18,7 +18,7 @@ def test_nothing_is_left_only_when_nothing_waits() -> None:
     )
 
 
-def test_what_waits_for_later_is_told_with_the_next_time() -> None:
+def test_jobs_due_later_are_reported_with_the_next_time() -> None:
     counts = [QueueCounts(queue="a", scheduled=1), QueueCounts(queue="b", scheduled=1)]
     due = NOW + timedelta(hours=1)
     assert remaining_in_words(counts, due, NOW) == (
@@ -30,7 +30,7 @@ def test_what_waits_for_later_is_told_with_the_next_time() -> None:
     )
 
 
-def test_what_waits_in_a_paused_queue_is_told() -> None:
+def test_jobs_in_a_paused_queue_are_reported() -> None:
     counts = [QueueCounts(queue="a", ready=1000, paused=True)]
     assert (
         remaining_in_words(counts, None, NOW) == "no job is ready; 1,000 jobs are in a paused queue"

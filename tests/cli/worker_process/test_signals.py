@@ -19,7 +19,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_process_ends_in_time_whatever_still_runs() -> None:
+def test_a_process_ends_in_time_with_threads_still_running() -> None:
     ended = run(
         "import threading\n"
         "from windlass._cli.worker_process.signals import exit_within\n"
@@ -29,7 +29,7 @@ def test_a_process_ends_in_time_whatever_still_runs() -> None:
     assert (ended.returncode, ended.stdout) == (7, "last words\n")
 
 
-def test_last_words_that_find_no_listener_do_not_delay_the_end() -> None:
+def test_output_without_a_reader_does_not_delay_the_end() -> None:
     ended = run(
         "import threading\n"
         "from windlass._cli.worker_process.signals import exit_within\n"

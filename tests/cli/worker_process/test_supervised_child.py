@@ -60,7 +60,7 @@ def test_once_it_was_ready_the_row_is_broken() -> None:
         (-63, "was killed by signal 63"),
     ],
 )
-def test_a_death_is_told_in_words(code: int, words: str) -> None:
+def test_a_death_is_described_in_words(code: int, words: str) -> None:
     assert exit_in_words(code) == words
 
 

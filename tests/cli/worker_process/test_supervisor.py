@@ -132,7 +132,7 @@ def test_a_child_that_dies_at_import_is_started_again_and_then_given_up(shop: Sh
         ) in supervisor.text
 
 
-def test_the_others_stop_in_order_when_one_is_given_up(shop: Shop) -> None:
+def test_the_other_children_stop_gracefully_when_one_is_given_up(shop: Shop) -> None:
     # The second one to be imported, and every one after it, fails.
     (shop.folder / "odd.py").write_text(
         "import os\nfrom shop import app\n"
@@ -154,7 +154,7 @@ def test_the_others_stop_in_order_when_one_is_given_up(shop: Shop) -> None:
         ("shop:ap", "module 'shop' has no 'ap'. Its app is called app: use shop:app"),
     ],
 )
-def test_what_cannot_get_better_is_given_up_at_once(shop: Shop, target: str, says: str) -> None:
+def test_a_permanent_failure_is_given_up_at_once(shop: Shop, target: str, says: str) -> None:
     ended = windlass("worker", target, "--processes", "3", cwd=shop.folder)
     assert ended.returncode == 1
     assert f"giving up: worker 1 cannot start: {says}" in ended.stderr
@@ -225,7 +225,7 @@ def test_a_signal_to_a_supervisor_and_to_its_workers_is_one_request(shop: Shop) 
     assert [shop.job(job).state for job in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
 
 
-def test_a_worker_that_is_told_to_stop_by_somebody_else_is_replaced(shop: Shop) -> None:
+def test_a_worker_that_another_process_stops_is_replaced(shop: Shop) -> None:
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         first, _ = started(supervisor)
         os.kill(first, signal.SIGTERM)
@@ -272,7 +272,7 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
         )
 
 
-def test_workers_that_are_told_to_stop_are_not_replaced(shop: Shop) -> None:
+def test_workers_that_an_operator_stops_are_not_replaced(shop: Shop) -> None:
     often = {"WINDLASS_HEARTBEAT": "100ms"}
     with Running(
         "worker", "shop:app", "--processes", "2", cwd=shop.folder, env=often

@@ -34,6 +34,13 @@ def test_a_worker_introduces_itself(shop: Shop) -> None:
         assert worker.wait() == 0
 
 
+def test_a_worker_logs_how_its_storage_is_set_up_at_debug_level(shop: Shop) -> None:  # DBH-4
+    words = ("worker", "shop:app", "--until-empty", "--log-level", "debug")
+    with Running(*words, cwd=shop.folder) as worker:
+        worker.wait_for(r"storage: version .*journal_mode wal, .*busy_timeout 30 s")
+        assert worker.wait() == 0
+
+
 def test_uvloop_is_used_where_it_is_installed(shop: Shop) -> None:
     expected = "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
     with Running("worker", "shop:app", "--until-empty", cwd=shop.folder) as worker:
@@ -102,7 +109,7 @@ def test_json_logs_are_one_object_per_line_with_every_field(shop: Shop) -> None:
     assert said["job_id"] == talk
 
 
-def test_what_a_job_logs_cannot_pass_for_a_line_of_its_own(shop: Shop) -> None:
+def test_log_text_of_a_job_cannot_pass_for_another_log_line(shop: Shop) -> None:
     shop.enqueue("talk", "hello\n22:00:00 ✓ succeeded forged\x1b[2J")
     ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
     assert "\n    │ 22:00:00 ✓ succeeded forged\\x1b[2J\n" in ended.stderr
@@ -191,7 +198,7 @@ def test_a_worker_that_could_not_store_an_outcome_says_so_and_exits_with_73(
         assert worker.wait() == 73
 
 
-def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
+def test_jobs_released_at_a_stop_are_in_the_last_count(shop: Shop) -> None:
     (shop.folder / "held.py").write_text(
         "import time\n"
         "from shop import Context, app, begin\n"
@@ -216,7 +223,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
         assert worker.wait() == 0
 
 
-def test_what_became_of_a_dead_workers_job_is_in_the_last_count(shop: Shop) -> None:
+def test_jobs_of_a_dead_worker_are_in_the_last_count(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0, on_lost="fail")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
@@ -250,7 +257,7 @@ def test_a_signal_is_answered_while_a_job_blocks_the_loop(shop: Shop) -> None:
     assert shop.job(job).state is State.SUCCEEDED
 
 
-def test_a_stop_before_the_app_is_imported_ends_it_in_order(shop: Shop, tmp_path: Path) -> None:
+def test_a_stop_before_the_app_is_imported_ends_it_gracefully(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)")
     with Running("worker", "slow:app", cwd=shop.folder) as worker:
         worker.wait_for("importing")
@@ -278,7 +285,7 @@ def test_a_hang_up_and_a_reader_that_goes_away_stop_nothing(shop: Shop) -> None:
         assert worker.wait(PATIENCE) == 0
 
 
-def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
+def test_sigusr1_writes_every_stack_and_the_worker_continues(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
@@ -331,7 +338,7 @@ def test_a_worn_out_worker_without_a_supervisor_ends_with_zero_and_says_why(shop
     assert "that needs --processes 2 or more" in ended.stderr
 
 
-def test_a_worker_whose_database_is_deleted_ends_with_a_code_of_its_own(shop: Shop) -> None:
+def test_a_worker_whose_database_is_deleted_ends_with_a_separate_code(shop: Shop) -> None:
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
         (shop.folder / "jobs.db").unlink()

@@ -61,7 +61,7 @@ async def test_other_queues_of_tasks_are_served_after_those_that_are_named() -> 
         assert await (await mail.enqueue()).result(timeout=20) == "sent"
 
 
-def test_a_weight_means_weighted_order() -> None:
+def test_a_weight_selects_weighted_order() -> None:
     options = plan(queues=("mail", "default"), weights=("mail=3",)).worker_options()
     assert (options["order"], options["weights"]) == ("weighted", {"mail": 3})
 
@@ -93,7 +93,7 @@ def test_the_grace_period_is_a_duration() -> None:
         ({"grace": "soon"}, "--grace must be a duration such as 250ms, 30s"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], says: str) -> None:
+def test_invalid_worker_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(WindlassError, match=re.escape(says)):
         plan(**options)
 

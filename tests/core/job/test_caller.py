@@ -74,7 +74,7 @@ def test_a_value_is_usable_when_it_is_stored_as_one_that_is(value: object, text:
 @pytest.mark.parametrize(
     "value", [None, "", [], ["ada"], {}, {"id": "ada"}, (), object(), Team.NOBODY, b""]
 )
-def test_what_is_not_usable_falls_through_to_the_next_name(value: object) -> None:
+def test_an_unusable_value_falls_through_to_the_next_name(value: object) -> None:
     assert first_usable({"principal_id": value, "user_id": 42}, PRINCIPAL_KEYS) == "42"
     assert first_usable({"principal_id": value}, PRINCIPAL_KEYS) is None
 
@@ -90,5 +90,5 @@ def test_the_principal_and_the_correlation_id_are_read_from_one_call() -> None:
     assert first_usable(arguments, CORRELATION_KEYS) == "req-7"
 
 
-def test_what_not_every_store_can_keep_is_left_out() -> None:
+def test_characters_that_some_stores_cannot_keep_are_left_out() -> None:
     assert first_usable({"principal_id": "\0", "user_id": "a\0b"}, PRINCIPAL_KEYS) == "ab"

@@ -81,7 +81,7 @@ def test_a_throttle_cools_and_drains_only_if_so_asked() -> None:
     assert (drained.cools, drained.drains) == ((), True)
 
 
-def test_the_rests_of_a_queue_are_those_of_the_policy() -> None:
+def test_the_cool_downs_of_a_queue_follow_the_policy() -> None:
     rests = Policy(cool_down=Backoff.waits([1, 60]))
     made = follow(claimed(), Throttled(timedelta(seconds=40), cool_queue=True), rests)
     assert made.cools == (timedelta(seconds=1), timedelta(seconds=60))
@@ -97,7 +97,7 @@ def test_only_a_throttle_cools_or_drains_and_nothing_follows_by_itself() -> None
         assert (made.cools, made.drains, made.then) == ((), False, None)
 
 
-def test_giving_up_is_final_whatever_attempts_remain() -> None:
+def test_giving_up_is_final_with_attempts_left() -> None:
     made = follow(claimed(attempt=1), GaveUp(ERROR))
     assert (made.verb, made.error) == (Verb.FAIL, ERROR)
 
@@ -261,7 +261,7 @@ def test_a_job_whose_arguments_do_not_fit_fails_an_hour_after_the_first_miss(
     assert made.verb is verb
 
 
-def test_a_misfit_that_nobody_else_could_run_fails_at_once() -> None:
+def test_a_misfit_that_no_other_worker_could_run_fails_at_once() -> None:
     made = follow(claimed(), Misfit(ERROR, hopeless=True))
     assert (made.verb, made.error) == (Verb.FAIL, ERROR)
 
@@ -539,6 +539,6 @@ def test_lists_say_what_is_worth_another_attempt_and_giving_up_wins(
     assert barred(kind, retry_on, give_up_on) is final
 
 
-def test_a_barred_exception_is_final_whatever_attempts_remain() -> None:
+def test_a_barred_exception_is_final_with_attempts_left() -> None:
     assert follow(claimed(attempt=1), Raised(ERROR, barred=True)).verb is Verb.FAIL
     assert follow(claimed(attempt=1), Raised(ERROR, barred=False)).verb is Verb.RETRY

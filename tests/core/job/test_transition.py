@@ -84,7 +84,7 @@ def test_a_retry_after_a_loss_stores_the_suspicion_it_was_given() -> None:
     assert (made.lost, made.solo, made.by) == (2, True, "reaper")
 
 
-def test_a_success_keeps_its_result_and_its_row_unless_told_otherwise() -> None:
+def test_a_success_keeps_its_result_and_its_row_by_default() -> None:
     assert EVERY[Verb.SUCCEED].result == b"1"
     assert EVERY[Verb.SUCCEED].keep
     assert not transition.succeed(claimed(), by=WORKER, result=None, keep=False).keep

@@ -74,7 +74,7 @@ def test_a_job_that_meets_a_holder_is_answered_with_it_unless_said_otherwise() -
 
 
 @pytest.mark.parametrize("what", OnConflict)
-def test_meeting_a_holder_of_its_own_task_is_an_error_only_if_so_asked(what: OnConflict) -> None:
+def test_a_holder_of_the_same_task_is_an_error_only_with_raise(what: OnConflict) -> None:
     assert refuses(what, "shop.send", "shop.send") == (what is OnConflict.RAISE)
 
 
@@ -83,7 +83,7 @@ def test_a_job_of_another_task_can_be_the_answer_and_cannot_be_replaced(what: On
     assert refuses(what, "shop.bill", "shop.send") == (what is not OnConflict.REUSE)
 
 
-def test_what_to_do_survives_being_stored_by_its_name() -> None:
+def test_on_conflict_survives_being_stored_by_its_name() -> None:
     for what in OnConflict:
         assert OnConflict(what.value) is what
         unique = UniqueKey("k", on_conflict=what)

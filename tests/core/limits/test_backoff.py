@@ -282,7 +282,7 @@ def test_a_list_of_waits_belongs_to_its_own_curve() -> None:
         msgspec.json.decode(b'{"curve":"listed"}', type=Backoff)
 
 
-def test_nobody_waits_longer_than_a_year() -> None:
+def test_no_wait_is_longer_than_a_year() -> None:
     with pytest.raises(InvalidArgument, match="365 days"):
         Backoff.fixed(timedelta(days=366))
     with pytest.raises(InvalidArgument, match="365 days"):

@@ -30,7 +30,7 @@ def test_the_numbers_are_those_that_were_promised() -> None:
     assert (RESET_AFTER, MAX_STEPS, MIN_COOL_DOWN) == (120 * SECOND, 30, SECOND / 10)
 
 
-def test_unless_said_otherwise_rests_double_from_a_second_to_five_minutes() -> None:
+def test_by_default_cool_downs_double_from_a_second_to_five_minutes() -> None:
     waits = cool_down_steps(DEFAULT_COOL_DOWN, 0.5)
     assert waits[:4] == (1 * SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND)
     assert waits[-1] == 300 * SECOND
@@ -39,9 +39,7 @@ def test_unless_said_otherwise_rests_double_from_a_second_to_five_minutes() -> N
 
 @few
 @given(curve=curves, chance=st.floats(0, 1, exclude_max=True), hits=st.integers(0, MAX_STEPS))
-def test_after_so_many_hits_the_list_says_what_the_curve_says(
-    curve: Backoff, chance: float, hits: int
-) -> None:
+def test_the_list_of_cool_downs_follows_the_curve(curve: Backoff, chance: float, hits: int) -> None:
     waits = cool_down_steps(curve, chance)
     assert waits[min(hits, len(waits) - 1)] == max(curve.delay(hits + 1, chance), MIN_COOL_DOWN)
 

@@ -94,7 +94,7 @@ def test_a_fractional_count_holds_for_the_next_whole_one(
 
 
 @given(rate=rates | fractional_rates)
-def test_whoever_comes_exactly_when_told_uses_the_whole_rate_and_no_more(rate: Rate) -> None:
+def test_asking_exactly_at_open_at_uses_the_whole_rate_and_no_more(rate: Rate) -> None:
     whole = math.ceil(rate.n)
     now, spent_until, begun = NOW, None, []
     for _ in range(rate.burst + 2 * whole):
@@ -131,7 +131,7 @@ def test_the_promised_opening_is_honest_to_the_microsecond(
 
 @few
 @given(bucket=used_buckets(), cost=st.integers(1, 9), later=st.integers(0, 10**7))
-def test_what_is_admitted_now_would_be_admitted_later(
+def test_a_job_admitted_now_would_be_admitted_later(
     bucket: tuple[Rate, datetime | None], cost: int, later: int
 ) -> None:
     rate, spent_until = bucket
@@ -258,7 +258,7 @@ def test_a_drained_bucket_fills_token_by_token() -> None:
     assert [tokens_free(rate, empty, NOW + n * SECOND) for n in range(5)] == [0, 1, 2, 3, 3]
 
 
-def test_what_is_owed_are_tokens_and_not_time() -> None:
+def test_a_debt_is_counted_in_tokens_and_not_in_time() -> None:
     slow, fast = Rate(1, 60 * SECOND, 4), Rate(1, SECOND, 4)
     assert rescale_debt(fast, NOW + 150 * SECOND, before=slow, now=NOW) == NOW + 2.5 * SECOND
     assert rescale_debt(slow, NOW + 2.5 * SECOND, before=fast, now=NOW) == NOW + 150 * SECOND
@@ -348,7 +348,7 @@ def test_a_burst_of_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("n", [1e-9, 5e-324])
-def test_a_rate_that_nobody_lives_to_see_refilled_is_refused(n: float) -> None:
+def test_a_rate_that_takes_centuries_to_refill_is_refused(n: float) -> None:
     with pytest.raises(InvalidArgument, match="refill"):
         Rate(n, timedelta(days=365))
 
@@ -374,7 +374,7 @@ def test_a_limit_that_limits_nothing_is_refused() -> None:
 # --- lanes ------------------------------------------------------------------------------------
 
 
-def test_a_lane_is_the_same_whatever_the_order_and_repetition_of_its_limits() -> None:
+def test_a_lane_does_not_depend_on_order_and_repetition_of_its_limits() -> None:
     one, two = LimitUse("api", "eu"), LimitUse("mail")
     assert lane_key((one, two)) == lane_key((two, one)) == lane_key((one, two, one))
 

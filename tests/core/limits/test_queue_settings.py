@@ -29,7 +29,7 @@ settings = st.builds(
 )
 
 
-def test_what_is_not_set_is_none() -> None:
+def test_unset_settings_are_none() -> None:
     plain = QueueSettings()
     assert {getattr(plain, name) for name in QueueSettings.__struct_fields__} == {None}
     assert msgspec.json.encode(plain) == b"{}"

@@ -89,7 +89,7 @@ def test_there_are_changes_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_a_time_of_day_fires_once_a_day_whatever_the_clocks_do(part: int) -> None:
+def test_a_time_of_day_fires_once_a_day_across_clock_changes(part: int) -> None:
     for name, at, by in all_changes()[part::4]:
         zone = ZoneInfo(name)
         here = (at + offset(zone, at - MINUTE)).replace(tzinfo=None)

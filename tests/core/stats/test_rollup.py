@@ -96,9 +96,7 @@ finishes = st.lists(
 
 @few
 @given(done=finishes, seed=st.integers(0, 99))
-def test_merging_equals_a_recount_in_whatever_order_and_grouping(
-    done: list[Finish], seed: int
-) -> None:
+def test_merging_equals_a_recount_in_any_order_and_grouping(done: list[Finish], seed: int) -> None:
     rows = [finish.rollup for finish in done]
     random.Random(seed).shuffle(rows)
     half = len(rows) // 2

@@ -117,7 +117,7 @@ def test_both_readings_of_a_repeated_hour_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["2026-03-01T12:00:00Z", date(2026, 3, 1), 1_772_366_400, None])
-def test_what_is_no_datetime_is_refused_by_name(wrong: object) -> None:
+def test_a_value_that_is_no_datetime_is_refused_by_name(wrong: object) -> None:
     with pytest.raises(InvalidArgument, match="at must be a datetime with a time zone"):
         aware(wrong, "at")
 
@@ -191,7 +191,7 @@ def test_a_duration_that_no_timedelta_holds_is_refused(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [True, False, "soon", "-1s", "1 month", None, Decimal(60), [60]])
-def test_what_is_no_number_is_refused_by_name(value: float) -> None:
+def test_a_value_that_is_no_number_is_refused_by_name(value: float) -> None:
     with pytest.raises(
         InvalidArgument, match="delay must be a timedelta, a number of seconds, or text"
     ):

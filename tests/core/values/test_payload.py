@@ -141,7 +141,9 @@ def test_stars_are_stored_as_a_list_and_a_dict(
     ("args", "kwargs"),
     [(("a", "b"), {}), (("a",), {"when": "soon"}), ((), {"to": date(2030, 1, 2)})],
 )
-def test_what_stars_take_must_fit(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_star_arguments_must_match_their_types(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     with pytest.raises(PayloadError):
         Codec(many).encode(args, kwargs)
 

@@ -108,7 +108,7 @@ def test_a_name_that_does_not_is_none(name: str) -> None:
         ("nothing to see", "nothing to see"),
     ],
 )
-def test_what_looks_like_a_secret_in_a_text_is_masked(text: str, shown: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
     assert redacted_text(text) == shown
     assert redacted_json(msgspec.json.encode([text])) == msgspec.json.encode([shown])
 
@@ -208,7 +208,7 @@ def test_arguments_without_secrets_stay_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\xff\x00", b"{", b"[" * 100_000, b""])
-def test_what_is_no_json_is_taken_for_text(payload: bytes) -> None:
+def test_invalid_json_is_redacted_as_text(payload: bytes) -> None:
     assert redacted_json(payload) == payload
     assert secret_values(payload) == ()
     assert redacted_json(payload + b" password=hunter2") != payload + b" password=hunter2"
@@ -324,9 +324,7 @@ SHARDS = (
 
 
 @pytest.mark.parametrize("between", ["", "_", "-", " ", "="])
-def test_what_is_passed_over_quickly_has_nothing_to_hide(
-    between: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quick_check_skips_no_secret(between: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [
         [first, between.join((first, second)), between.join((first.title(), second.title()))]
         for first in SHARDS

@@ -17,7 +17,7 @@ from windlass._worker.finish.finisher import Finisher
 RULE = "24 events"
 
 
-@mutant("memory", RULE, first=5)
+@mutant("memory", RULE, first=8)
 def tells_of_refused_outcomes(patch: Patch) -> None:
     """A worker that came too late tells of its outcome all the same."""
 
@@ -33,7 +33,7 @@ def tells_of_refused_outcomes(patch: Patch) -> None:
     patch(Finisher, "_record", record)
 
 
-@mutant("memory", RULE, first=36)
+@mutant("memory", RULE, first=37)
 def keeps_orders_to_itself(patch: Patch) -> None:
     """What a person has ordered is not told."""
 

@@ -118,7 +118,7 @@ def a_claim_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch(ClaimRules, "start", reuse)
 
 
-@mutant("memory", first=20)
+@mutant("memory", first=24)
 def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     def held(self: MemoryDatabase, claim: Claim) -> Any:
         row = self.by_id.get(claim.job)
@@ -192,12 +192,12 @@ def a_lost_claim_answer_is_never_cured_on_sqlite(patch: Patch) -> None:
     patch(Claimer, "compare", lambda self, holding: None)
 
 
-@mutant("memory", first=30)
+@mutant("memory", first=33)
 def the_buried_may_claim(patch: Patch) -> None:
     patch(ClaimRules, "is_live", lambda self, worker: True)
 
 
-@mutant("sqlite", first=5)
+@mutant("sqlite", first=14)
 def the_buried_may_claim_in_sql(patch: Patch) -> None:
     patch.sql(sqlite_claim, " AND state = 'live'", "")
 
@@ -212,7 +212,7 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(StoreContact, "may_judge", property(lambda self: True))
 
 
-@mutant("memory", first=46)
+@mutant("memory", first=83)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
@@ -347,7 +347,7 @@ def a_key_is_not_taken_in_sql(patch: Patch) -> None:
     )
 
 
-@mutant("memory", first=3)
+@mutant("memory", first=5)
 def a_repeated_insert_is_another_job(patch: Patch) -> None:
     def again(self: MemoryJobs, job: Any, now: datetime) -> Any:
         old = self._db.by_id.get(job.id)
@@ -423,12 +423,12 @@ def a_released_job_keeps_its_unit(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", leaking)
 
 
-@mutant("sqlite")
+@mutant("sqlite", first=2)
 def an_ended_job_in_sql_opens_no_lane(patch: Patch) -> None:
     patch.sql(sqlite_lanes, "WHERE gate = ?1 AND opens_at IS NULL", "WHERE gate = ?1 AND 0")
 
 
-@mutant("memory", first=3)
+@mutant("memory", first=4)
 def units_are_counted_too_low(patch: Patch) -> None:
     usage = MemoryBudgets.usage
 
@@ -438,7 +438,7 @@ def units_are_counted_too_low(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", low)
 
 
-@mutant("memory")
+@mutant("memory", first=7)
 def a_suspect_does_not_wait_to_be_alone(patch: Patch) -> None:
     heads = ClaimRules.heads
 
@@ -544,7 +544,7 @@ def a_batch_loses_its_last_job(patch: Patch) -> None:
     patch(MemoryJobs, "insert", lose)
 
 
-@mutant("memory", first=214)
+@mutant("memory", first=244)
 def leases_are_measured_on_a_clock_that_can_be_set(patch: Patch) -> None:
     def by_the_wall(self: MemoryWorkers) -> list[str]:
         now = self._db.clock.now()
@@ -600,7 +600,7 @@ def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
 # --- losses -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 losses", first=67)
+@mutant("memory", "24 losses", first=74)
 def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
     accept = ApplyRules.accept
 
@@ -627,7 +627,7 @@ def losses_are_counted_and_never_enough(patch: Patch) -> None:
 # --- single runs ------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 single runs")
+@mutant("memory", "24 single runs", first=38)
 def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     give_back = core_transition._given_back
 
@@ -637,7 +637,7 @@ def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     patch(core_transition, "_given_back", generous)
 
 
-@mutant("memory", "24 single runs", first=40)
+@mutant("memory", "24 single runs", first=55)
 def a_loss_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     lose = core_transition._lost
 

@@ -30,7 +30,7 @@ from windlass._worker.liveness.reaper import Reaper
 # --- limits -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "16 concurrency", first=3)
+@mutant("memory", "16 concurrency", first=4)
 def keys_of_limits_are_not_counted(patch: Patch) -> None:
     usage = MemoryBudgets.usage
 
@@ -40,7 +40,7 @@ def keys_of_limits_are_not_counted(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", blind)
 
 
-@mutant("memory", "16 rate", first=6)
+@mutant("memory", "16 rate", first=7)
 def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(budgets, "admit", _generous)
 
@@ -55,7 +55,7 @@ def _generous(rate: Rate, spent_until: Any, *, cost: float, now: datetime) -> An
     return admit(deeper, spent_until, cost=cost, now=now)
 
 
-@mutant("memory", "16 rate", first=6)
+@mutant("memory", "16 rate", first=7)
 def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
     charge = MemoryBudgets.charge
 
@@ -99,7 +99,7 @@ def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
     patch(ClaimRules, "room", awake)
 
 
-@mutant("memory", "16 cool-down", first=12)
+@mutant("memory", "16 cool-down", first=21)
 def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
     def cool(
         db: Any, queue: str, cools: Any, delay: timedelta, now: datetime
@@ -145,7 +145,7 @@ def an_open_breaker_lets_jobs_through(patch: Patch) -> None:
     patch(MemoryBudgets, "_holding", lambda self, spec, use: None)
 
 
-@mutant("memory", "16 breaker", first=3)
+@mutant("memory", "16 breaker", first=8)
 def a_breaker_lets_many_trials_through(patch: Patch) -> None:
     shut = MemoryBudgets.shut
 
@@ -171,7 +171,7 @@ def a_cancelled_run_is_a_failure(patch: Patch) -> None:
     patch(ApplyRules, "tell_gates", blame)
 
 
-@mutant("sqlite", "16 breaker", first=3)
+@mutant("sqlite", "16 breaker", first=6)
 def an_open_breaker_in_sql_lets_jobs_through(patch: Patch) -> None:
     patch(sqlite_gates.SqliteBudgets, "_open_until", lambda self, gate, breaker: None)
 
@@ -184,7 +184,7 @@ def a_breaker_in_sql_lets_many_trials_through(patch: Patch) -> None:
 # --- keys -------------------------------------------------------------------------------------
 
 
-@mutant("memory", "17 unique", first=3)
+@mutant("memory", "17 unique", first=4)
 def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     replace = MemoryDatabase.replace
 
@@ -195,7 +195,7 @@ def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     patch(MemoryDatabase, "replace", forget)
 
 
-@mutant("memory", "17 replacing", first=12)
+@mutant("memory", "17 replacing", first=16)
 def a_running_job_is_replaced(patch: Patch) -> None:
     insert = MemoryJobs._insert
 
@@ -209,7 +209,7 @@ def a_running_job_is_replaced(patch: Patch) -> None:
     patch(MemoryJobs, "_insert", take_over)
 
 
-@mutant("memory", "17 unique", first=17)
+@mutant("memory", "17 unique", first=40)
 def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     finish = MemoryDatabase.finish
 
@@ -220,7 +220,7 @@ def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     patch(MemoryDatabase, "finish", let_go)
 
 
-@mutant("memory", "17 unique", first=28)
+@mutant("memory", "17 unique", first=37)
 def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     accept = ApplyRules.accept
 
@@ -232,7 +232,7 @@ def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     patch(ApplyRules, "accept", lose)
 
 
-@mutant("sqlite", "17 replacing", first=35)
+@mutant("sqlite", "17 replacing", first=39)
 def a_running_job_in_sql_is_replaced(patch: Patch) -> None:
     def take_over(connection: Any, job: Any, holder: Any, lanes: Any, now: int) -> bool:
         statement = "UPDATE jobs SET payload = ?2 WHERE seq = ?1 AND state = 1"
@@ -265,7 +265,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(ApplyRules, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=47)
+@mutant("memory", "20 follow-ups", first=52)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = ApplyRules.accept
 

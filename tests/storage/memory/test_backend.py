@@ -63,7 +63,7 @@ async def test_many_changes_are_one_call() -> None:
     assert calls == [None]
 
 
-async def test_a_subscriber_whose_loop_has_closed_troubles_nobody() -> None:
+async def test_a_subscriber_whose_loop_has_closed_causes_no_error() -> None:
     database = MemoryDatabase()
 
     async def subscribe() -> None:
@@ -73,7 +73,7 @@ async def test_a_subscriber_whose_loop_has_closed_troubles_nobody() -> None:
     await add(MemoryStorage(database), a_job())
 
 
-async def test_nobody_is_called_after_closing() -> None:
+async def test_no_subscriber_is_called_after_closing() -> None:
     database = MemoryDatabase()
     calls: list[None] = []
     storage = MemoryStorage(database)
@@ -137,7 +137,7 @@ async def test_a_new_app_has_no_jobs_of_an_earlier_app() -> None:
             await work.options(delay=60).enqueue()
 
 
-async def test_a_bounded_look_says_how_far_it_came_and_the_next_goes_on_from_there() -> None:
+async def test_a_bounded_read_says_how_far_it_came_and_the_next_continues_there() -> None:
     clock = VirtualClock()
     storage, start = shortsighted(clock), clock.now()
     jobs: list[JobId] = []

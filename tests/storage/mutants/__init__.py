@@ -22,7 +22,7 @@ from tests.storage.mutants.jobs import (
 from tests.storage.mutants.limits import breakers, budgets, limits
 from tests.storage.mutants.maintenance import activity
 from tests.storage.mutants.queues import cooldown, cooldown_end, retention, settings
-from tests.storage.mutants.schedules import fire, schedules
+from tests.storage.mutants.schedules import fire, pause, schedules
 from tests.storage.mutants.table import TABLE, broken_storage
 from tests.storage.mutants.unique_keys import replace
 from tests.storage.mutants.workers import duties, workers
@@ -64,6 +64,7 @@ MUTANTS = (
     first_start,
     success_jobs,
     newer_schema,
+    pause,
     workers,
 )
 

@@ -40,7 +40,7 @@ class ChunksAsTheyCame(JournalRows):
         return [*self._chunks[seq].items()]
 
 
-@fails(LogConformance.test_reading_goes_on_after_what_was_read)
+@fails(LogConformance.test_reading_continues_after_the_last_chunk)
 class GoesOnByNumber(MemoryJournal):
     """Whoever reads on misses the first chunks of the next claim."""
 
@@ -167,7 +167,7 @@ class LimitsBeforeItLooks(MemoryJournal):
         return [event for event in found if job is None or event.job == job]
 
 
-@fails(EventConformance.test_old_events_are_pruned_in_bites)
+@fails(EventConformance.test_old_events_are_pruned_in_chunks)
 class PrunesEventsAllAtOnce(JournalRows):
     """Pruning knows no bounds."""
 
@@ -189,7 +189,7 @@ class LosesAMinute(MemoryMaintenance):
         return saved
 
 
-@fails(CompactionConformance.test_what_is_not_old_enough_keeps_its_minutes)
+@fails(CompactionConformance.test_recent_rollups_keep_their_minutes)
 class CompactsEverything(MemoryMaintenance):
     """Young minutes are merged, too."""
 
@@ -197,7 +197,7 @@ class CompactsEverything(MemoryMaintenance):
         return super()._compact(tallies, before + timedelta(days=9), limit)
 
 
-@fails(CompactionConformance.test_it_is_done_in_bites)
+@fails(CompactionConformance.test_it_is_done_in_chunks)
 class CompactsAllAtOnce(MemoryMaintenance):
     """A bite is everything."""
 

@@ -40,7 +40,7 @@ class LetsTheIdleSleep(MemoryJobs):
         return await super().outlook(queues)
 
 
-@fails(NewerSchemaConformance.test_what_was_claimed_before_can_still_be_ended)
+@fails(NewerSchemaConformance.test_claims_made_before_can_still_be_ended)
 class RefusesOutcomes(MemoryJobs):
     """What ran when the version changed cannot be stored."""
 

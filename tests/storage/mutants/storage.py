@@ -79,7 +79,7 @@ class WakesOneQueueOfABatch(MemoryDatabase):
         super().wake(queues and sorted(queues)[:1])
 
 
-@fails(WakeupConformance.test_a_deduplicated_job_wakes_nobody)
+@fails(WakeupConformance.test_a_deduplicated_job_wakes_no_subscriber)
 class WakesForNothing(MemoryJobs):
     """A job that was not stored wakes the workers of its queue."""
 
@@ -122,7 +122,7 @@ class WakesTheQueueOfTheEndedClaim(MemoryJobs):
         return applied
 
 
-@fails(WakeupConformance.test_who_waits_for_any_change_hears_of_every_queue)
+@fails(WakeupConformance.test_a_subscriber_without_queues_hears_of_every_queue)
 class WakesOnlyWorkers(MemoryWakeups):
     """Who names no queue is not woken by what is about one."""
 
@@ -247,7 +247,7 @@ class WakesTheFirstOnly(MemoryDatabase):
             subscriber.hear(queues)
 
 
-@fails(WakeupConformance.test_who_unsubscribed_is_not_called)
+@fails(WakeupConformance.test_an_unsubscribed_callback_is_not_called)
 class SubscribesForGood(MemoryWakeups):
     """A subscription cannot be undone."""
 

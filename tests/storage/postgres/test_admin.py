@@ -121,7 +121,7 @@ async def test_jobs_of_rare_states_are_found_however_old_they_are(session: Sessi
         assert dearest(session) < 200
 
 
-async def test_what_a_worker_runs_and_who_holds_a_key_come_with_the_first_page(
+async def test_jobs_of_a_worker_and_holders_of_a_key_are_on_the_first_page(
     session: Session, store: PostgresStorage
 ) -> None:
     await filled(session)
@@ -188,7 +188,7 @@ async def test_counts_with_a_cap_count_no_further_however_many_there_are(
     assert (exact[0].oldest_due, exact[2].oldest_due) == (counts.oldest_due, lanes.oldest_due)
 
 
-async def test_errors_look_at_so_many_failed_jobs_and_no_further(
+async def test_errors_read_a_bounded_number_of_failed_jobs(
     session: Session, store: PostgresStorage
 ) -> None:
     await session.run("SELECT * FROM error_groups(NULL, NULL, NULL, 20)")
@@ -200,7 +200,7 @@ async def test_errors_look_at_so_many_failed_jobs_and_no_further(
     assert (await store.admin.errors(look=400)).complete
 
 
-async def test_an_order_meets_the_jobs_it_names_and_no_others(session: Session) -> None:
+async def test_an_action_changes_the_named_jobs_and_no_others(session: Session) -> None:
     await session.fill("default", 1000)
     await session.fill("limited", 1000, limit="one")
     rows = await session.run("SELECT id FROM jobs WHERE seq % 100 = 7 ORDER BY seq")
@@ -240,7 +240,7 @@ async def test_records_and_events_are_found_by_their_indexes(
 # --- what only a server with many connections can get wrong --------------------------------------
 
 
-async def test_of_many_who_order_the_same_one_is_obeyed(
+async def test_of_many_equal_actions_one_takes_effect(
     postgres_schema: tuple[str, str], store: PostgresStorage
 ) -> None:
     url, schema = postgres_schema
@@ -259,7 +259,7 @@ SELECT count(*) FROM pg_stat_activity
 """
 
 
-async def test_an_order_that_is_repeated_while_it_is_under_way_gets_the_same_answer(
+async def test_an_action_repeated_while_it_runs_gets_the_same_answer(
     postgres_schema: tuple[str, str], store: PostgresStorage
 ) -> None:
     url, schema = postgres_schema
@@ -282,7 +282,7 @@ async def test_an_order_that_is_repeated_while_it_is_under_way_gets_the_same_ans
     await other.close()
 
 
-async def test_an_order_for_a_job_in_an_open_transaction_gives_up_and_changes_nothing(
+async def test_an_action_on_a_job_in_an_open_transaction_gives_up_and_changes_nothing(
     postgres_schema: tuple[str, str], store: PostgresStorage
 ) -> None:
     url, schema = postgres_schema
@@ -297,7 +297,7 @@ async def test_an_order_for_a_job_in_an_open_transaction_gives_up_and_changes_no
     await line.close()
 
 
-async def test_what_a_job_that_is_gone_has_left_behind_is_swept_up(
+async def test_records_of_deleted_jobs_are_removed(
     postgres_schema: tuple[str, str], store: PostgresStorage
 ) -> None:
     url, schema = postgres_schema
@@ -329,6 +329,11 @@ async def test_the_server_says_how_it_is_set_up_and_who_holds_it_back(
     assert float(facts["oldest_snapshot"]) >= 0
     assert float(facts["size"]) > 100_000
     assert 0 < float(facts["connections"]) < float(facts["max_connections"])
+    assert float(facts["connections_active"]) >= 1  # the one that asks
+    assert float(facts["connections_idle"]) >= 0
+    assert float(facts["connections_windlass"]) >= 1
+    assert float(facts["database_size"]) >= float(facts["size"])
+    assert (facts["statement_timeout"], facts["retry_for"]) == (60, 5)
     named = {"version", "durability", "synchronous_commit", "fsync", "autovacuum", "pooled"}
     assert named <= facts.keys()
 

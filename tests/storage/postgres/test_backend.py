@@ -144,7 +144,7 @@ async def test_a_schema_of_a_newer_minor_version_is_used(
     await other.close()
 
 
-async def test_a_role_that_may_not_create_the_schema_is_told_what_to_do(
+async def test_a_role_that_may_not_create_the_schema_gets_advice(
     role: tuple[str, str],
 ) -> None:
     name, url = role
@@ -165,7 +165,7 @@ async def test_a_role_without_any_right_to_create_uses_what_is_there(
     await modest.close()
 
 
-async def test_a_role_without_rights_on_the_tables_is_told(
+async def test_a_role_without_rights_on_the_tables_gets_an_error(
     storage: PostgresStorage, role: tuple[str, str], order: Order
 ) -> None:
     name, url = role
@@ -196,7 +196,7 @@ async def test_a_url_as_libpq_takes_it_opens(postgres_url: str) -> None:
     await storage.close()
 
 
-async def test_what_the_driver_cannot_promise_is_refused(postgres_url: str) -> None:
+async def test_url_options_that_the_driver_cannot_keep_are_refused(postgres_url: str) -> None:
     told = str(await refused(f"{postgres_url}?sslmode=require&channel_binding=require"))
     assert "channel_binding=require" in told
     assert "sslmode=verify-full" in told
@@ -231,7 +231,7 @@ async def test_a_server_without_tls_is_named_where_the_url_demands_it(postgres_u
     assert "sslmode=prefer" in str(error)
 
 
-async def test_an_option_of_the_url_that_nobody_knows_is_named(postgres_url: str) -> None:
+async def test_an_unknown_option_of_the_url_is_named(postgres_url: str) -> None:
     assert "nonsense" in str(await refused(f"{postgres_url}?nonsense=1"))
 
 
@@ -348,7 +348,7 @@ async def test_a_claim_passes_over_a_job_that_another_transaction_has_locked(
     assert ids(await claim(storage, 2)) == [locked]
 
 
-async def test_an_order_does_not_wait_for_ever_for_a_stranger(
+async def test_an_action_does_not_wait_for_ever_for_an_open_transaction(
     postgres_url: str, storage: PostgresStorage, order: Order
 ) -> None:
     (job,) = await add(storage, a_job(delay=timedelta(hours=1)))
@@ -366,7 +366,9 @@ async def test_a_schema_that_is_dropped_is_noticed(storage: PostgresStorage, ord
         await storage.admin.counts()
 
 
-async def test_what_postgres_cannot_store_is_the_callers_fault(storage: PostgresStorage) -> None:
+async def test_text_that_postgres_cannot_store_raises_for_the_caller(
+    storage: PostgresStorage,
+) -> None:
     with pytest.raises(InvalidArgument):
         await storage.admin.pause("nul\0")
 

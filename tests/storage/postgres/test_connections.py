@@ -200,7 +200,7 @@ async def test_the_heartbeat_survives_the_end_of_its_session(
     await pulse.close()
 
 
-async def test_a_cancelled_caller_leaves_the_connection_in_order(
+async def test_a_cancelled_caller_leaves_the_connection_usable(
     storage: PostgresStorage,
 ) -> None:
     for _ in range(20):
@@ -215,7 +215,7 @@ async def test_a_cancelled_caller_leaves_the_connection_in_order(
 # --- a server that goes away and comes back ---------------------------------------------------
 
 
-async def test_work_goes_on_within_two_seconds_of_the_servers_return(
+async def test_work_continues_within_two_seconds_of_the_servers_return(
     own_postgres: Callable[..., PostgresServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = own_postgres()
@@ -304,7 +304,7 @@ async def test_the_last_job_before_closing_wakes_too(
     await woken.again()
 
 
-async def test_listening_goes_on_after_the_session_was_ended(
+async def test_listening_continues_after_the_session_was_ended(
     storage: PostgresStorage, stranger: Stranger, postgres_url: str
 ) -> None:
     woken = Woken(storage)
@@ -377,7 +377,7 @@ async def test_a_listener_never_sits_in_a_transaction(
     assert set(found) == {("idle", None)}
 
 
-async def test_where_notifications_do_not_arrive_it_is_said_once_and_nobody_waits(
+async def test_missing_notifications_are_logged_once_and_delay_no_caller(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def unheard(*_: object) -> None:

@@ -92,7 +92,7 @@ async def somebody_waits(connection: asyncpg.Connection, schema: str) -> None:
     await until(waits)
 
 
-async def test_whoever_waits_for_a_key_keeps_no_limited_job_waiting(
+async def test_a_call_that_waits_for_a_key_delays_no_limited_job(
     postgres_schema: tuple[str, str],
     storage: PostgresStorage,
     other: PostgresStorage,
@@ -112,7 +112,7 @@ async def test_whoever_waits_for_a_key_keeps_no_limited_job_waiting(
 
 
 @pytest.mark.parametrize("what", list(OnConflict))
-async def test_a_call_that_waits_for_its_own_key_is_told_that_it_is_stored(
+async def test_a_call_that_waits_for_its_own_key_learns_that_it_is_stored(
     postgres_schema: tuple[str, str],
     storage: PostgresStorage,
     theirs: asyncpg.Connection,
@@ -139,7 +139,7 @@ async def test_a_job_with_a_key_and_limits_takes_its_turn(storage: PostgresStora
         await succeeded(storage, running)
 
 
-async def test_a_key_that_a_stranger_takes_over_holds_up_neither_finish_nor_pruning(
+async def test_a_key_taken_in_an_open_transaction_blocks_neither_finish_nor_pruning(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     await at_most(storage)
@@ -167,7 +167,7 @@ async def test_a_key_that_a_stranger_takes_over_holds_up_neither_finish_nor_prun
     assert pruned == 1
 
 
-async def test_a_holder_past_its_expiry_is_discarded_in_their_transaction_and_stops_nobody(
+async def test_an_expired_holder_is_discarded_in_the_users_transaction_and_blocks_no_one(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     await at_most(storage, db=1)
@@ -242,7 +242,7 @@ async def test_limited_jobs_are_cancelled_wherever_they_are(storage: PostgresSto
     assert await claim(storage, 5) == []
 
 
-async def test_what_is_beyond_the_calendar_is_stored_in_their_transaction_as_in_ours(
+async def test_instants_beyond_the_calendar_are_stored_alike_in_the_users_transaction(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     ages = {"delay": timedelta.max, "timeout": timedelta.max, "expires": timedelta.max}
@@ -261,7 +261,7 @@ async def test_what_is_beyond_the_calendar_is_stored_in_their_transaction_as_in_
     assert len(found[0]) == 3
 
 
-async def test_a_key_that_a_stranger_decides_stops_no_other_schedule(
+async def test_a_key_in_an_open_transaction_stops_no_other_schedule(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     await storage.transactions.insert(theirs, [keyed("order:1")])
@@ -277,7 +277,7 @@ async def test_a_key_that_a_stranger_decides_stops_no_other_schedule(
     assert await total(storage) == 2
 
 
-async def test_who_is_to_follow_waits_no_longer_than_a_while_for_a_key_that_a_stranger_decides(
+async def test_a_follow_up_waits_a_bounded_time_for_a_key_in_an_open_transaction(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:
     running, then = await started(storage), keyed("order:1")

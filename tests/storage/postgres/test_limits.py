@@ -118,7 +118,7 @@ async def test_however_many_claim_at_once_no_more_run_than_the_queue_allows(
     assert await all_claim(stores, 3) == []
 
 
-async def test_those_who_ask_for_two_counted_queues_in_opposite_order_do_not_wait_for_ever(
+async def test_claims_on_two_counted_queues_in_opposite_order_do_not_deadlock(
     stores: list[PostgresStorage], storage: PostgresStorage
 ) -> None:
     for queue in ("a", "b"):
@@ -241,7 +241,7 @@ async def test_of_many_who_try_an_open_breaker_at_once_one_gets_a_job(
 # --- all of it at once ------------------------------------------------------------------------
 
 
-async def test_whatever_touches_queues_limits_and_keys_at_once_never_waits_in_a_circle(
+async def test_operations_on_queues_limits_and_keys_at_once_never_deadlock(
     stores: list[PostgresStorage],
     storage: PostgresStorage,
     stranger: asyncpg.Connection[Any],
@@ -331,7 +331,7 @@ async def test_a_limited_job_that_is_being_replaced_stops_no_other(
     assert (await look(storage, held)).limits == (LimitUse("two"),)
 
 
-async def test_what_replaces_a_job_that_starts_in_this_moment_is_not_lost(
+async def test_a_replacement_of_a_job_that_just_starts_is_not_lost(
     stores: list[PostgresStorage], storage: PostgresStorage
 ) -> None:
     """It met the holder, or it is a job of its own: it never vanishes."""

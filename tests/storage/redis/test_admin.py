@@ -260,7 +260,7 @@ class TestLooks:
             assert await every(storage, wanted, limit=1) == expected, wanted
         assert len(found(await storage.admin.find(WANTED[0], limit=100))) == 9
 
-    async def test_who_gives_up_says_how_far_it_came_and_meets_each_once(
+    async def test_a_bounded_search_says_how_far_it_came_and_finds_each_job_once(
         self, storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(find, "JOBS_PER_SCAN", 2)
@@ -437,7 +437,7 @@ async def test_the_list_of_those_that_retry_follows_every_way_out(
     assert await retry_counts(storage) == {"default": 0, "other": 2}
 
 
-async def test_what_the_user_of_the_url_may_not_ask_is_left_out_of_the_health(
+async def test_forbidden_values_are_left_out_of_the_health(
     redis_prefix: tuple[str, str], server: Redis
 ) -> None:
     url, prefix = redis_prefix
@@ -447,12 +447,24 @@ async def test_what_the_user_of_the_url_may_not_ask_is_left_out_of_the_health(
     storage = await open_redis(
         url.replace("://", f"://{prefix}:secret@"), prefix=prefix, durability="none"
     )
-    assert set(await storage.health()) == {"version", "durability"}
+    assert set(await storage.health()) == {"version", "durability", "retry_for"}
     await storage.close()
     bare.execute_command("ACL", "DELUSER", prefix)
     allowed = await open_redis(url, prefix=prefix, durability="none")
     assert float((await allowed.health())["size"]) > 0
     await allowed.close()
+
+
+async def test_the_health_tells_connections_and_timeouts(
+    redis_prefix: tuple[str, str],
+) -> None:  # DBH-4
+    url, prefix = redis_prefix
+    storage = await open_redis(url, prefix=prefix, durability="none")
+    health = await storage.health()
+    await storage.close()
+    assert 1 <= float(health["connections"]) <= float(health["max_connections"])
+    assert float(health["connections_blocked"]) >= 0
+    assert health["retry_for"] == 5
 
 
 async def test_the_doctor_hears_what_a_server_keeps_when_it_dies(own_valkey: Any) -> None:

@@ -133,7 +133,7 @@ async def test_an_operation_on_a_connection_that_was_cut_is_repeated(
         await OPERATIONS[name](storage)
 
 
-async def test_work_goes_on_while_connections_are_cut(server: ValkeyServer) -> None:
+async def test_work_continues_while_connections_are_cut(server: ValkeyServer) -> None:
     async with opened(server.url) as storage:
         await enlist(storage)
         stop = asyncio.Event()
@@ -213,7 +213,7 @@ async def test_an_outage_is_said_once_and_once_when_it_is_over(
         assert ".." not in lost
 
 
-async def test_a_server_that_stands_still_is_noticed_and_used_again(
+async def test_a_frozen_server_is_noticed_and_used_again(
     server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect = "windlass._storage.redis.io.connection.Dialer.connect"
@@ -257,7 +257,7 @@ async def test_a_worker_process_has_four_connections(server: ValkeyServer) -> No
 # --- what the server says ---------------------------------------------------------------------
 
 
-async def test_lost_jobs_are_noticed_and_nothing_goes_on(server: ValkeyServer) -> None:
+async def test_lost_jobs_are_noticed_and_work_stops(server: ValkeyServer) -> None:
     async with opened(server.url) as storage:
         await enlist(storage)
         claimed = await started_one(storage)

@@ -105,14 +105,14 @@ async def test_where_the_configuration_is_hidden_the_durability_must_be_said(
         assert "s3cret" not in storage.describe()
 
 
-async def test_a_user_without_scripts_is_told_what_is_missing(own_valkey: Start) -> None:
+async def test_a_user_without_scripts_gets_the_missing_right(own_valkey: Start) -> None:
     url = a_user(own_valkey(), "~{windlass}:*", "+@all", "-@scripting")
     with pytest.raises(StorageError, match="does not permit") as caught:
         await open_redis(url)
     assert "s3cret" not in str(caught.value)
 
 
-async def test_a_user_without_the_keys_is_told_what_is_missing(own_valkey: Start) -> None:
+async def test_a_user_without_the_keys_gets_the_missing_right(own_valkey: Start) -> None:
     url = a_user(own_valkey(), "~other:*", "+@all")
     with pytest.raises(StorageError, match="does not permit"):
         await open_redis(url)
@@ -142,7 +142,7 @@ async def test_jobs_of_a_newer_windlass_are_refused(redis_url: str) -> None:
         await open_redis(redis_url)
 
 
-async def test_a_key_of_somebody_else_is_left_alone(redis_url: str) -> None:
+async def test_a_key_of_another_program_is_left_alone(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as line:
         line.set("{windlass}:epoch", "mine")
         with pytest.raises(StorageError, match="another prefix"):

@@ -55,7 +55,7 @@ def test_an_error_is_known_for_what_it_is(
     assert ".." not in str(told)
 
 
-def test_what_moved_elsewhere_is_looked_for_anew() -> None:
+def test_moved_and_read_only_errors_mean_a_lost_primary() -> None:
     assert is_lost(exceptions.ReadOnlyError("replica"))
     assert is_lost(exceptions.MovedError("1 127.0.0.1:1"))
     assert not is_lost(exceptions.ResponseError("BUSY a script"))

@@ -82,7 +82,7 @@ async def dead(server: Redis, key: str) -> list[Any]:
 class TestDamage:
     """A record that cannot be read fails alone, and is kept for people."""
 
-    async def test_a_record_of_nonsense_stops_nobody_and_is_kept(
+    async def test_a_damaged_record_blocks_no_job_and_is_kept(
         self, storage: Storage, server: Redis, key: str
     ) -> None:
         await enlist(storage)
@@ -95,7 +95,7 @@ class TestDamage:
         assert "cannot be read" in entry.reason
         assert (await total(storage), await storage.admin.get([broken])) == (2, [None])
 
-    async def test_a_record_that_is_missing_stops_nobody(
+    async def test_a_missing_record_blocks_no_job(
         self, storage: Storage, server: Redis, key: str
     ) -> None:
         await enlist(storage)
@@ -345,7 +345,7 @@ class TestKeys:
 
 class TestCost:
     @pytest.mark.parametrize("many", [100_000])
-    async def test_what_a_claim_calls_does_not_grow_with_what_is_stored(
+    async def test_the_calls_of_a_claim_do_not_grow_with_the_number_of_jobs(
         self, storage: Storage, server: Redis, key: str, many: int
     ) -> None:
         await at_most(storage, db=1)

@@ -114,7 +114,7 @@ class TestOlderStores:
         assert sorted(job.id for job in left) == sorted(kept)
         await newer.close()
 
-    async def test_whoever_still_looks_at_the_old_places_is_told(
+    async def test_processes_that_use_the_old_keys_get_an_error(
         self, storage: Storage, redis_prefix: tuple[str, str], clock: VirtualClock, server: Redis,
         key: str,
     ) -> None:  # fmt: skip
@@ -125,7 +125,7 @@ class TestOlderStores:
             await add(storage, a_job())
         await older.close()
 
-    async def test_a_missed_job_stands_where_older_processes_look_for_it(
+    async def test_a_missed_job_is_stored_where_older_processes_look_for_it(
         self, storage: Storage, clock: VirtualClock, server: Redis, key: str
     ) -> None:
         running = await started(storage)
@@ -152,7 +152,7 @@ class TestOlderStores:
 
 
 class TestRetention:
-    async def test_the_oldest_go_first_whatever_their_queue(
+    async def test_the_oldest_jobs_are_deleted_first_across_queues(
         self, storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(maintenance, "_MOST_KEPT", 3)
@@ -192,7 +192,7 @@ class TestSettings:
         )
         assert list(await storage.queues.queues()) == []
 
-    async def test_the_policy_of_rests_is_the_one_of_the_core(
+    async def test_the_cool_down_policy_is_the_one_of_the_core(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -212,7 +212,9 @@ class TestSettings:
 
 
 class TestReplacing:
-    async def test_what_few_jobs_carry_is_kept_but_for_the_context(self, storage: Storage) -> None:
+    async def test_a_replacement_keeps_rare_fields_except_for_the_context(
+        self, storage: Storage
+    ) -> None:
         unique = UniqueKey("k", on_conflict=OnConflict.REPLACE_ARGUMENTS)
         follow = FollowUp(task="f", limits=(LimitUse("x"),), timeout=SECOND)
         first = replace(
@@ -243,7 +245,7 @@ class TestReplacing:
             )
         assert (server.get(key + "seq"), server.exists(key + "jobs")) == (before, 0)
 
-    async def test_a_follow_up_that_nobody_may_run_ends_no_claim(self, storage: Storage) -> None:
+    async def test_a_follow_up_with_an_unknown_limit_ends_no_claim(self, storage: Storage) -> None:
         running = await started(storage)
         then = NewJob(id=a_job().id, task="t", limits=(LimitUse("nobody"),))
         with pytest.raises(LimitUnknown):
@@ -265,7 +267,7 @@ class TestBreakers:
         await end(storage, fine[4], failed[5])
         assert await self._failures(storage) == 1
 
-    async def test_a_wait_for_an_open_breaker_is_one_bay_however_many_jobs(
+    async def test_all_jobs_behind_an_open_breaker_form_one_lane_group(
         self, storage: Storage, server: Redis, key: str, clock: VirtualClock
     ) -> None:
         await storage.limits.define([LimitSpec(name="b", breaker=Breaker(failures=1))])

@@ -149,7 +149,7 @@ def _replication(server: ValkeyServer) -> bytes:
         return bytes(line.execute_command("INFO", "replication"))
 
 
-async def test_whoever_was_asked_last_is_not_asked_first_again() -> None:
+async def test_the_sentinel_asked_last_is_not_asked_first_again() -> None:
     """A node that was cut off from its cluster answers, too, and is wrong for ever."""
     dialer = Dialer(parse_url("redis+cluster://a,b,c"), "{windlass}:")
     asked: list[str] = []

@@ -59,7 +59,7 @@ def test_a_cluster_is_hosts() -> None:
     assert url.tls == {}
 
 
-def test_what_is_printed_has_no_secrets() -> None:
+def test_printed_urls_have_no_secrets() -> None:
     url = parse_url("redis+sentinel://user:s3cret@a:1/main/2?sentinel_password=s3cret")
     assert f"{url} {url!r}" == "Sentinel a:1/main, database 2 <Sentinel a:1/main, database 2>"
 

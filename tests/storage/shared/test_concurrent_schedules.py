@@ -64,7 +64,7 @@ async def test_the_same_firing_by_many_processes_is_one(storages: list[Storage])
         assert await total(storages[0]) == 3 * (revision + 1)
 
 
-async def test_calls_that_name_the_same_in_any_order_never_lock_each_other_out(
+async def test_calls_that_name_the_same_schedules_in_any_order_never_deadlock(
     storages: list[Storage],
 ) -> None:
     chance = seeded(5)
@@ -132,7 +132,7 @@ async def test_nothing_is_left_behind_on_redis(
         assert disorder(server, f"{{{prefix}}}:") == []
 
 
-async def test_what_one_process_writes_another_sees_at_once(
+async def test_a_write_of_one_process_is_visible_to_another_at_once(
     storages: list[Storage], clock: VirtualClock
 ) -> None:
     first, second, *_ = storages

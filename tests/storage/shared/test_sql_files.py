@@ -28,7 +28,7 @@ def test_a_resource_is_split_at_its_names_and_keeps_its_comments() -> None:
     assert dict(queries) == {"one": "SELECT 1;", "two": "-- why\nSELECT 2;"}
 
 
-def test_what_statements_share_is_written_once_and_is_no_query_itself() -> None:
+def test_shared_parts_of_statements_are_no_queries_themselves() -> None:
     queries = parse_sql("-- part: all\nSELECT *\n-- name: one\n-- include: all\nFROM one")
     assert dict(queries) == {"one": "SELECT *\nFROM one"}
 

@@ -117,7 +117,7 @@ async def test_only_the_last_durations_are_kept_and_all_are_counted(
     )
 
 
-async def test_what_is_awaited_is_measured_from_the_call_to_its_end(
+async def test_async_calls_are_measured_from_start_to_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]

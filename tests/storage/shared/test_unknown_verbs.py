@@ -70,5 +70,5 @@ async def test_redis_shows_an_unknown_verb_as_text(redis_prefix: tuple[str, str]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pools": 3}', '{"signatures": {"a": 1}}', "\udc80"])
-def test_what_a_worker_says_of_itself_in_unknown_words_is_left_out(text: str) -> None:
+def test_unknown_fields_of_a_registration_are_ignored(text: str) -> None:
     assert worker_description_of(text) == WorkerDescription()

@@ -131,7 +131,7 @@ async def test_another_process_wakes_the_workers_of_its_queue_and_no_others(pair
     await ears.hear(mail=True)
 
 
-async def test_a_job_that_another_process_did_not_store_wakes_nobody(pair: Pair) -> None:
+async def test_a_job_that_another_process_did_not_store_wakes_no_subscriber(pair: Pair) -> None:
     ears = Ears(pair.here)
     await add(pair.there, keyed("only one", queue="mail"))
     await ears.begin(lambda: add(pair.there, a_job(queue="mail")))
@@ -208,7 +208,7 @@ def test_a_hint_about_very_many_queues_is_about_any() -> None:
     assert len(encode_notification("me", {"x" * 20_000})) < 100
 
 
-async def test_each_queue_is_told_at_once_and_again_after_a_pause() -> None:
+async def test_each_queue_is_hinted_at_once_and_again_after_a_pause() -> None:
     sent = Sent()
     sent.notifier.wake({"mail"})
     await asyncio.sleep(0)
@@ -234,7 +234,7 @@ async def test_many_queues_share_their_hints() -> None:
     assert named == {f"q{number}" for number in range(100)}
 
 
-async def test_after_a_hint_about_any_nothing_more_is_told_until_the_pause_is_over() -> None:
+async def test_after_a_hint_about_all_queues_no_other_is_sent_during_the_pause() -> None:
     sent = Sent()
     sent.notifier.wake()
     await asyncio.sleep(0)
@@ -259,7 +259,7 @@ async def test_a_hint_about_any_waits_for_the_pause_of_another() -> None:
     assert sent.told == [["mail"], None]
 
 
-async def test_nothing_changed_is_told_to_nobody() -> None:
+async def test_without_a_change_no_subscriber_is_called() -> None:
     sent = Sent()
     sent.notifier.wake(set())
     await sent.notifier.close()

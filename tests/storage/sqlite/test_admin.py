@@ -379,6 +379,12 @@ async def test_a_file_says_how_it_is(storage: SqliteStorage, tmp_path: Path) -> 
     assert {"version", "filesystem", "free_disk"} <= said.keys()
 
 
+async def test_a_file_says_how_it_is_set_up(storage: SqliteStorage) -> None:  # DBH-4
+    said = await storage.health()
+    assert (said["journal_mode"], said["synchronous"]) == ("wal", "full")
+    assert (said["busy_timeout"], said["pool"]) == (30, "1 writer, 2 readers")
+
+
 async def test_a_database_in_memory_says_how_large_it_is() -> None:
     storage = await open_in_memory(MemorySource())
     said = await storage.health()

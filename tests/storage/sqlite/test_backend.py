@@ -224,7 +224,7 @@ async def test_a_beat_of_another_boot_is_overdue_at_once(
     assert await storage.workers.overdue() == []
 
 
-async def test_a_stepped_wall_clock_makes_nobody_overdue(file: Path) -> None:
+async def test_a_stepped_wall_clock_makes_no_worker_overdue(file: Path) -> None:
     clock = VirtualClock()
     storage = await open_sqlite(file, clock=clock)
     await enlist(storage)

@@ -86,7 +86,7 @@ async def test_a_filter_with_a_slip_in_it_is_refused_and_does_not_match_everythi
     assert (await room.app.admin.jobs.get(A_JOB)).id == A_JOB
 
 
-async def test_one_job_is_told_with_all_there_is_to_it(room: Room) -> None:
+async def test_one_job_is_returned_with_all_fields(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
         job = (await viewer.get(f"{V1}/jobs/{A_JOB}")).json()
         assert (job["task"], job["state"], job["shown"]) == ("pay", "waiting", "ready")
@@ -124,7 +124,7 @@ async def test_a_job_is_cancelled_with_the_jobs_below_it(room: Room) -> None:
         problem(await operator.post(f"{V1}/jobs/{A_JOB}/cancel", json={"children": 1}), 422)
 
 
-async def test_orders_for_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
+async def test_actions_on_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
     async with program(room, Role.OPERATOR) as operator:
         edited = await operator.post(f"{V1}/jobs/{A_JOB}/edit", json={"priority": 7})
         assert edited.json()["priority"] == 7
@@ -151,7 +151,7 @@ async def test_orders_for_one_job_change_it_and_are_recorded_under_the_name(room
     assert ("dashboard:the-operator", "jobs.delete") in done
 
 
-async def test_an_order_for_many_is_counted_first_and_then_done(room: Room) -> None:
+async def test_a_bulk_action_is_counted_first_and_then_done(room: Room) -> None:
     order = {"order": "cancel", "filter": {"queue": "money"}}
     async with program(room, Role.OPERATOR) as operator:
         dry = (await operator.post(f"{V1}/orders", json={**order, "dry_run": True})).json()
@@ -245,7 +245,29 @@ async def test_schedules_are_steered(room: Room) -> None:
         problem(await admin.post(f"{V1}/schedules/run", json=nightly), 404)
 
 
-async def test_whatever_is_read_answers_a_viewer(room: Room) -> None:
+async def test_all_schedules_are_paused_and_resumed(room: Room) -> None:
+    async with program(room) as admin:
+        assert (await admin.get(f"{V1}/schedules/paused")).json() == {
+            "paused": False,
+            "since": None,
+        }
+        paused = (await admin.post(f"{V1}/schedules/pause-all")).json()
+        assert paused["paused"]
+        assert (await admin.get(f"{V1}/schedules/paused")).json() == paused
+        resumed = (await admin.post(f"{V1}/schedules/resume-all")).json()
+        assert resumed == {"paused": False, "since": None}
+
+
+async def test_a_sweep_says_what_it_did(room: Room) -> None:
+    storage = await parts_of(room.app).storage()
+    await enlist(storage, "w7")
+    await storage.workers.bury(["w7"])
+    async with program(room) as admin:
+        told = (await admin.post(f"{V1}/workers/sweep")).json()
+    assert told == {"dead": [], "released": 0, "promoted": 0}
+
+
+async def test_a_viewer_may_read_everything(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
         for path in READ:
             answer = await viewer.get(f"{V1}/{path}")
@@ -255,7 +277,7 @@ async def test_whatever_is_read_answers_a_viewer(room: Room) -> None:
         problem(await viewer.post(f"{V1}/doctor"), 403)
 
 
-async def test_a_browser_orders_with_the_token_of_its_session_alone(room: Room) -> None:
+async def test_a_browser_needs_the_token_of_its_session_for_actions(room: Room) -> None:
     async with await room.logged_in() as admin:
         body = {"queue": "mail"}
         problem(await admin.post(f"{V1}/queues/pause", json=body, headers=BROWSER), 403)
@@ -270,7 +292,7 @@ async def test_a_browser_orders_with_the_token_of_its_session_alone(room: Room) 
     assert (await room.app.admin.queues.get("mail")).paused
 
 
-async def test_strangers_and_wrong_addresses_get_a_problem_too(room: Room) -> None:
+async def test_anonymous_and_unknown_requests_get_a_problem_too(room: Room) -> None:
     async with room.client() as stranger:
         problem(await stranger.get(f"{V1}/jobs"), 401)
         problem(await stranger.get(f"{V1}/nothing"), 404)
@@ -279,7 +301,7 @@ async def test_strangers_and_wrong_addresses_get_a_problem_too(room: Room) -> No
         assert "GET" in wrong.headers["allow"]
 
 
-async def test_a_storage_that_is_away_is_told_and_comes_back(
+async def test_an_unreachable_storage_is_reported_and_comes_back(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> object:

@@ -33,7 +33,7 @@ def test_every_line_of_the_table_is_routed_and_documented_once() -> None:
     assert len(names) == len(set(names)) == len(ENDPOINTS)
 
 
-def test_whatever_the_document_refers_to_is_in_it_and_nothing_else() -> None:
+def test_the_document_contains_exactly_what_it_refers_to() -> None:
     told = document()
     for reference in references(told):
         _, *steps = reference.split("/")
@@ -44,7 +44,7 @@ def test_whatever_the_document_refers_to_is_in_it_and_nothing_else() -> None:
     assert used == {f"#/components/schemas/{name}" for name in told["components"]["schemas"]}
 
 
-def test_orders_say_the_role_they_take() -> None:
+def test_actions_document_their_role() -> None:
     for line in ENDPOINTS:
         operation = document()["paths"][line.address][line.method.lower()]
         assert str(line.role) in operation["description"]

@@ -67,7 +67,7 @@ def knock() -> Iterator[Knock]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_whatever_is_asked_is_answered_as_documented(
+def test_every_request_is_answered_as_documented(
     case: schemathesis.Case[Any], knock: Knock
 ) -> None:
     asked = requests.Request(**case.as_transport_kwargs(base_url=f"http://{HOST}")).prepare()

@@ -73,7 +73,7 @@ def _job(n: int, payload: bytes = b"{}", queue: str = "long") -> NewJob:
 # --- lists of jobs --------------------------------------------------------------------------------
 
 
-async def test_what_jobs_carry_is_shortened_in_lists_and_whole_at_their_own_address(
+async def test_payloads_are_shortened_in_lists_and_whole_at_the_address_of_the_job(
     room: Room,
 ) -> None:
     text = json.dumps({"text": "<" * 5000, "end": 1}).encode()
@@ -131,7 +131,7 @@ async def test_sixteen_megabytes_on_one_page_make_a_small_one(
             assert len(answer.content) < 200_000
 
 
-async def test_a_page_of_large_jobs_ends_early_and_goes_on_where_it_ended(
+async def test_a_page_of_large_jobs_ends_early_and_the_next_continues_there(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass._web.jobs._WITHIN", -1.0)  # as if it had taken long
@@ -337,7 +337,7 @@ async def test_how_many_rows_may_be_asked_for_is_bounded_everywhere_and_said(roo
     assert f"at most {ROWS} rows" in document()["info"]["description"]
 
 
-def test_whatever_answers_a_list_can_be_asked_for_a_part_of_it() -> None:
+def test_every_list_can_be_read_in_parts() -> None:
     few = {"/plugins", "/jobs/{job}/history", "/jobs/{job}/logs"}
     """What is installed, what is kept of one job: bounded in other ways."""
     for line in ENDPOINTS:

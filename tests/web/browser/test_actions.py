@@ -44,9 +44,12 @@ ORDERS: Mapping[str, str] = {
     "/workers/quiet": "workers.quiet",
     "/workers/resume": "workers.resume",
     "/workers/stop": "workers.stop",
+    "/workers/sweep": "workers.sweep",
     "/schedules/run": "schedules.trigger",
     "/schedules/pause": "schedules.pause",
     "/schedules/resume": "schedules.resume",
+    "/schedules/pause-all": "schedules.pause_all",
+    "/schedules/resume-all": "schedules.resume_all",
     "/schedules/edit": "schedules.change",
     "/schedules/reset": "schedules.reset",
     "/schedules/remove": "schedules.remove",
@@ -64,7 +67,7 @@ that begin with the words it names, and is told if one was left out.
 """
 
 
-async def test_every_order_of_the_route_table_is_clicked_here() -> None:
+async def test_every_action_of_the_route_table_is_clicked_here() -> None:
     sent = {
         route.path
         for route in ROUTES
@@ -248,7 +251,7 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
         await expect(clerk.page.locator("main")).to_contain_text("5 over all workers")
 
 
-async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> None:
+async def test_a_worker_is_paused_resumed_and_stopped(scene: Scene) -> None:
     app = scene.shop.app
     async with (
         app.worker(queues=["nobody-uses-it"]) as other,
@@ -261,6 +264,8 @@ async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> No
         assert await duty_of(app, other.id) is Duty.WORK
         await clerk.order("/workers/stop", "Stop", "Stop worker", "to stop.")
         assert await duty_of(app, other.id) is Duty.STOP
+        await clerk.tab.open("/workers")
+        await clerk.order("/workers/sweep", "Sweep", "Sweep workers", "Declared 0 workers dead")
 
 
 async def duty_of(app: Windlass, worker: str) -> Duty:
@@ -271,6 +276,13 @@ async def duty_of(app: Windlass, worker: str) -> Duty:
 async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene: Scene) -> None:
     admin, name = scene.shop.app.admin, "stock-taking"
     async with ordering(scene, "/schedules/") as clerk:
+        await clerk.tab.open("/schedules")
+        await clerk.order(
+            "/schedules/pause-all", "Pause all", "Pause all schedules", "All schedules are paused"
+        )
+        await clerk.order(
+            "/schedules/resume-all", "Resume all", "Resume all schedules", "are resumed"
+        )
         page = await clerk.tab.open(f"/schedules/one?schedule={name}")
         await clerk.order("/schedules/run", "Run now", "Run now", f"Schedule {name} runs now")
         assert (await admin.schedules.get(name)).runs[0].by == "dashboard:local"
@@ -334,7 +346,7 @@ async def spent(app: Windlass) -> bool:
     return any(one.spent_until is not None and one.spent_until > now for one in limit.budgets)
 
 
-async def test_the_storage_is_checked_and_somebody_logs_out(scene: Scene) -> None:
+async def test_the_storage_is_checked_and_a_user_logs_out(scene: Scene) -> None:
     async with ordering(scene, "/storage/", "/logout") as clerk:
         page = await clerk.tab.open("/storage")
         await page.get_by_role("button", name="Run all checks").click()
@@ -346,7 +358,7 @@ async def test_the_storage_is_checked_and_somebody_logs_out(scene: Scene) -> Non
         clerk.tab.wrong = [one for one in clerk.tab.wrong if "401" not in one]
 
 
-async def test_the_audit_log_leads_from_an_order_to_its_subject(scene: Scene) -> None:
+async def test_the_audit_log_links_an_action_to_its_subject(scene: Scene) -> None:
     await scene.shop.app.admin.acting("grace").queues.pause("imports")
     await scene.shop.app.admin.acting("grace").queues.resume("imports")
     async with walking(scene) as tab:

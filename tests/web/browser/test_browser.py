@@ -99,7 +99,7 @@ async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
         await fits(page)
 
 
-async def test_a_page_follows_what_happens_unless_it_is_told_not_to(
+async def test_a_page_updates_itself_unless_that_is_switched_off(
     room: Room, root: str, chromium: Browser
 ) -> None:
     async with watched(chromium, room, root) as tab:
@@ -121,7 +121,7 @@ async def test_a_page_follows_what_happens_unless_it_is_told_not_to(
         assert await page.evaluate("() => window.stayed"), "the page was not loaded again"
 
 
-async def test_an_outage_is_told_over_what_was_known_and_passes(
+async def test_an_outage_is_shown_above_the_last_known_values_and_passes(
     room: Room, root: str, chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watched(chromium, room, root) as tab:

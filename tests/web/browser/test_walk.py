@@ -32,7 +32,7 @@ async def test_every_link_of_the_navigation_leads_to_its_page(scene: Scene) -> N
             await expect(page.get_by_role("heading", level=1)).to_contain_text(name)
 
 
-async def test_what_is_wrong_with_a_field_is_said_and_nothing_is_changed(scene: Scene) -> None:
+async def test_a_wrong_field_is_reported_and_nothing_is_changed(scene: Scene) -> None:
     async with watched(scene.chromium, scene.room, scene.root) as tab:
         page = await tab.open("/limits/set?limit=stripe")
         await page.get_by_label("Concurrency").fill("many")

@@ -51,7 +51,7 @@ async def listening(scene: Scene, *parts: str) -> AsyncGenerator[str, None]:
     return stream
 
 
-async def test_a_page_is_told_of_the_parts_it_shows_and_of_no_others(scene: Scene) -> None:
+async def test_a_page_hears_of_changes_in_the_parts_it_shows_only(scene: Scene) -> None:
     one, two = await listening(scene, "queues"), await listening(scene, "workers", "nonsense")
     await scene.live.step()
     scene.values["queues"] = 2
@@ -64,7 +64,7 @@ async def test_a_page_is_told_of_the_parts_it_shows_and_of_no_others(scene: Scen
     await two.aclose()
 
 
-async def test_a_page_of_one_thing_is_told_of_that_one(scene: Scene) -> None:
+async def test_a_page_of_one_item_hears_of_that_item(scene: Scene) -> None:
     one, two = "a" * 32, "b" * 32
     told = {one: 1, two: 1}
 
@@ -84,7 +84,7 @@ async def test_a_page_of_one_thing_is_told_of_that_one(scene: Scene) -> None:
         await stream.aclose()
 
 
-async def test_several_changes_before_a_page_listens_are_told_once(scene: Scene) -> None:
+async def test_several_changes_before_a_page_listens_are_reported_once(scene: Scene) -> None:
     stream = await listening(scene, "queues", "workers")
     await scene.live.step()
     for n in range(2, 6):
@@ -94,7 +94,7 @@ async def test_several_changes_before_a_page_listens_are_told_once(scene: Scene)
     await stream.aclose()
 
 
-async def test_one_look_serves_all_and_nobody_looks_when_nobody_listens(scene: Scene) -> None:
+async def test_one_read_serves_all_pages_and_none_is_made_without_listeners(scene: Scene) -> None:
     streams = [await listening(scene, "queues") for _ in range(10)]
     await asyncio.sleep(0)
     scene.looked.clear()
@@ -108,7 +108,7 @@ async def test_one_look_serves_all_and_nobody_looks_when_nobody_listens(scene: S
     assert scene.looked == []
 
 
-async def test_a_storage_that_is_away_is_told_once_and_so_is_its_return(
+async def test_an_outage_of_the_storage_and_its_end_are_reported_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = await listening(scene, "queues")

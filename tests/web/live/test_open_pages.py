@@ -52,7 +52,7 @@ async def test_the_storage_is_asked_as_often_for_a_hundred_streams_as_for_one() 
         assert one == hundred == Counter(LOOKS.keys())
 
 
-async def test_a_stream_ends_without_a_word_where_nobody_can_say_who_reads_it(
+async def test_a_stream_ends_silently_if_its_reader_is_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def still() -> bool:
@@ -81,7 +81,7 @@ class Uvicorn:
         self._told = True
 
 
-async def test_streams_end_when_the_server_of_the_host_is_told_to_stop(
+async def test_streams_end_when_the_host_server_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live_module, "_WATCHED", 0.01)

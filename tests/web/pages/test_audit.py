@@ -15,7 +15,7 @@ from windlass._web.security.roles import Role
 from windlass.testing.conformance.steps import a_job
 
 
-async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
+async def test_actions_are_shown_with_user_action_and_count() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         assert "No action yet" in (await viewer.get("/audit")).text
         ada = room.app.admin.acting("ada")
@@ -34,7 +34,7 @@ async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
         assert "No action" in (await viewer.get("/audit?subject=queue+nobody")).text
 
 
-async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
+async def test_a_bulk_action_is_one_row_for_any_number_of_parts() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await parts_of(room.app).storage()
         await storage.jobs.insert([a_job(queue="mail") for _ in range(450)])
@@ -48,7 +48,7 @@ async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
         assert "bulk" not in page
 
 
-async def test_older_orders_follow_page_by_page() -> None:
+async def test_older_actions_follow_page_by_page() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for n in range(60):
             await room.app.admin.queues.pause(f"q{n}")
@@ -63,7 +63,7 @@ async def test_older_orders_follow_page_by_page() -> None:
         assert (await admin.get("/audit?before=x")).status_code == 400
 
 
-async def test_hostile_names_and_words_are_text() -> None:
+async def test_hostile_names_and_details_are_escaped() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for text in HOSTILE:
             name = "".join(c if c.isprintable() and c != " " else "_" for c in text)[:128]

@@ -97,7 +97,7 @@ async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> 
         assert record.count == 3
 
 
-async def test_the_group_without_a_place_is_a_group_of_its_own(room: Room) -> None:
+async def test_errors_without_a_place_form_a_separate_group(room: Room) -> None:
     async with await room.logged_in() as admin:
         here = links((await admin.get("/errors?queue=mail")).text, "/errors/discard")
         (link,) = [one for one in here if "place=at+&" in one]
@@ -108,7 +108,7 @@ async def test_the_group_without_a_place_is_a_group_of_its_own(room: Room) -> No
         assert (counts["mail"].failed, counts["mail"].discarded) == (1, 1)
 
 
-async def test_what_fails_while_somebody_reads_the_question_is_not_meant(room: Room) -> None:
+async def test_jobs_that_fail_after_the_question_are_not_changed(room: Room) -> None:
     async with await room.logged_in() as admin:
         (link,) = links((await admin.get("/errors?queue=money")).text, "/errors/requeue")
         question = await admin.get(link)
@@ -121,7 +121,7 @@ async def test_what_fails_while_somebody_reads_the_question_is_not_meant(room: R
         assert unsaid.status_code == 400  # a form that does not say until when does nothing
 
 
-async def test_the_range_of_the_page_holds_for_its_orders(room: Room) -> None:
+async def test_the_range_of_the_page_applies_to_its_actions(room: Room) -> None:
     async with await room.logged_in() as admin:
         now = await room.app.admin.storage.now()
         assert (await room.app.admin.errors.groups(since=now - timedelta(hours=1))).groups

@@ -92,7 +92,7 @@ async def test_a_shortened_id_leads_to_its_job_and_of_several_to_a_choice() -> N
         assert (await admin.get("/api/v1/jobs/0192f3a1…9c4e08")).status_code == 404
 
 
-async def test_a_failed_job_is_told_whole() -> None:
+async def test_a_failed_job_is_shown_with_all_its_runs() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)
         parent = await failed(storage)
@@ -295,7 +295,7 @@ async def test_large_arguments_are_cut_and_can_be_had_whole_by_operators() -> No
             assert (await viewer.get(f"/jobs/{job}/arguments.json")).status_code == 403
 
 
-def test_what_is_no_json_is_shown_as_it_is() -> None:
+def test_values_that_are_no_json_are_shown_as_they_are() -> None:
     assert format_json(b"\xffnot json").text.endswith("not json")
     assert format_json(b'{"a":[1]}').text == '{\n  "a": [\n    1\n  ]\n}'
     assert format_json(b"[" * 20_000).cut
@@ -359,7 +359,7 @@ def test_each_claim_has_its_wait_and_its_run() -> None:
     assert (second.run_bar.x, second.run_bar.width) == (800, 200)
 
 
-def test_what_goes_on_ends_now() -> None:
+def test_a_current_run_ends_now_in_the_timeline() -> None:
     (running,) = timeline_of(lived(State.RUNNING, claim_number=1, started_at=at(1)), [], at(4))
     assert (running.outcome, running.waited, running.ran) == ("running", at(1) - NOW, at(3) - NOW)
     past, waiting = timeline_of(lived(State.WAITING), [tried(1, 1, 2)], at(8))
@@ -367,7 +367,7 @@ def test_what_goes_on_ends_now() -> None:
     assert past.error == OOPS
 
 
-def test_a_failure_is_told_once_and_a_job_that_never_ran_has_no_run() -> None:
+def test_a_failure_is_shown_once_and_a_job_that_never_ran_has_no_run() -> None:
     job = lived(State.FAILED, claim_number=1, started_at=at(1), finished_at=at(2))
     (only,) = timeline_of(job, [tried(1, 1, 2, Verb.FAIL)], at(9))
     assert (only.outcome, only.tone) == ("failed", "bad")

@@ -223,7 +223,7 @@ async def ordered(
     return await client.post(f"/jobs/{verb}", params=params, data=sent, headers=BROWSER)
 
 
-async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
+async def test_actions_on_selected_jobs_are_done_and_recorded() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         broken = [await failed(storage) for _ in range(3)]
@@ -243,7 +243,7 @@ async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
         assert {note.who for note in notes} == {"dashboard:the-operator"}
 
 
-async def test_what_takes_too_long_to_find_is_not_counted_besides(
+async def test_a_slow_search_is_not_counted_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
@@ -262,7 +262,7 @@ async def test_what_takes_too_long_to_find_is_not_counted_besides(
         assert "All that match" in page
 
 
-async def test_all_that_match_are_counted_asked_for_and_ordered() -> None:
+async def test_all_matching_jobs_are_counted_confirmed_and_changed() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         for _ in range(3):
@@ -280,7 +280,7 @@ async def test_all_that_match_are_counted_asked_for_and_ordered() -> None:
         assert (record.note.what, record.count) == ("jobs.requeue", 3)
 
 
-async def test_what_was_not_counted_is_not_met() -> None:
+async def test_jobs_that_were_not_counted_are_not_changed() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         await failed(storage)
@@ -298,7 +298,7 @@ async def test_what_was_not_counted_is_not_met() -> None:
         assert (await look(storage, late)).state is State.FAILED
 
 
-async def test_nothing_is_ordered_for_every_job_there_is() -> None:
+async def test_no_action_applies_to_every_stored_job() -> None:
     async with opened() as room, await room.logged_in() as admin:
         job = await failed(await storage_of(room))
         assert 'value="all"' not in (await admin.get("/jobs")).text
@@ -310,7 +310,7 @@ async def test_nothing_is_ordered_for_every_job_there_is() -> None:
         assert (await room.app.admin.jobs.get(job)).id == job
 
 
-async def test_an_order_without_jobs_asks_to_tick_some() -> None:
+async def test_an_action_without_jobs_asks_for_a_selection() -> None:
     async with opened() as room, await room.logged_in() as admin:
         answer = await admin.get("/jobs/cancel?queue=mail")
         assert answer.headers["location"] == "/jobs?queue=mail"
@@ -329,7 +329,7 @@ async def test_an_order_without_jobs_asks_to_tick_some() -> None:
         ("delete", "running", "asked to stop. Delete it when it has ended"),
     ],
 )
-async def test_one_job_is_ordered_from_its_own_page(verb: str, state: str, told: str) -> None:
+async def test_one_job_is_changed_from_its_own_page(verb: str, state: str, told: str) -> None:
     async with opened() as room, await room.logged_in() as admin:
         job = (await one_of_each(room))[state]
         answer = await ordered(room, admin, verb, {"job": job, "from": "job"})
@@ -340,7 +340,7 @@ async def test_one_job_is_ordered_from_its_own_page(verb: str, state: str, told:
         assert (record.note.what, record.note.subject) == (f"jobs.{verb}", f"job {job}")
 
 
-async def test_an_order_that_comes_too_late_says_so() -> None:
+async def test_an_action_that_comes_too_late_says_so() -> None:
     async with opened() as room, await room.logged_in() as admin:
         job = (await one_of_each(room))["succeeded"]
         for verb in ("requeue", "discard", "cancel", "run-now"):
@@ -376,7 +376,7 @@ async def test_waiting_jobs_are_edited_one_or_many() -> None:
             assert wrong in unescape((await admin.get(answer.headers["location"])).text)
 
 
-async def test_a_viewer_is_offered_no_order() -> None:
+async def test_a_viewer_is_offered_no_action() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         await failed(await storage_of(room))
         page = (await viewer.get("/jobs?state=failed")).text

@@ -49,7 +49,7 @@ async def test_a_database_that_was_replaced_is_not_said_to_come_back(
         assert (await admin.get("/api/v1/counts")).json()["code"] == "storage_replaced"
 
 
-async def test_an_order_that_could_not_be_given_is_not_sent_again_by_itself(
+async def test_a_failed_action_is_not_sent_again_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as room, await room.logged_in() as admin:

@@ -83,7 +83,7 @@ async def test_charts_show_what_happened_by_outcome_and_its_percentiles() -> Non
             assert [one["label"] for one in chart["series"]] == ["p99", "p95", "p50"]  # type: ignore[attr-defined]
 
 
-async def test_the_range_stands_in_the_address_and_an_unknown_one_is_the_usual() -> None:
+async def test_the_range_is_in_the_address_and_an_unknown_one_is_the_default() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await busy(await storage_of(room))
         page = await admin.get("/overview?range=7d")
@@ -105,7 +105,7 @@ async def test_charts_of_days_are_fetched_once_a_minute_and_the_rest_without_the
         assert 'data-part="minutes"' not in short.text
 
 
-async def test_what_needs_somebody_is_said_first() -> None:
+async def test_problems_that_need_attention_come_first() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)
         await storage.jobs.insert([a_job(queue="mail")])

@@ -80,7 +80,7 @@ async def test_pausing_goes_all_the_way_and_is_on_record(
         assert [note.what for note in newest] == ["queues.resume", "queues.pause"]
 
 
-async def test_an_order_that_makes_no_sense_says_why_on_the_page_it_came_from() -> None:
+async def test_an_invalid_action_is_explained_on_the_page_it_came_from() -> None:
     async with opened() as room, await room.logged_in() as admin:
         answer = await room.order(admin, "/limits/fill", {"limit": "smpt"})
         assert answer.headers["location"] == "/limits"

@@ -49,7 +49,7 @@ async def test_queues_show_how_they_go_and_who_serves_them() -> None:
         assert links(page, "/queues/one?queue=mail")
 
 
-async def test_the_page_of_a_queue_has_states_tasks_workers_and_orders() -> None:
+async def test_the_page_of_a_queue_has_states_tasks_workers_and_actions() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await ended(room, 4, failed=1)
         await room.app.admin.acting("ada").queues.pause("mail")

@@ -48,7 +48,7 @@ async def edited(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
     return await client.post("/schedules/edit", params=NIGHTLY, data=sent, headers=BROWSER)
 
 
-async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: Room) -> None:
+async def test_schedules_are_shown_in_plain_words_with_next_and_last_runs(room: Room) -> None:
     await made(room, "by-hand", Manual(), "b@example.com")
     await room.app.admin.schedules.trigger("by-hand")
     storage = await parts_of(room.app).storage()
@@ -72,7 +72,7 @@ async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: R
         assert "No schedule yet" in (await admin.get("/schedules")).text
 
 
-async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
+async def test_actions_on_schedules_are_done_and_recorded(room: Room) -> None:
     async with await room.logged_in() as admin:
         done = await room.order(admin, "/schedules/run", NIGHTLY)
         assert done.headers["location"] == "/schedules"
@@ -100,7 +100,25 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
         assert {one.note.who for one in records[:-1]} == {"dashboard:the-admin"}
 
 
-async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
+async def test_all_schedules_are_paused_and_resumed_on_the_page(room: Room) -> None:
+    before = await read_live_state(room.app.admin)
+    async with await room.logged_in() as admin:
+        await room.order(admin, "/schedules/pause-all", {})
+        assert await room.app.admin.schedules.paused() is not None
+        assert await read_live_state(room.app.admin) != before
+        page = (await admin.get("/schedules")).text
+        assert "All schedules are paused by dashboard:the-admin, " in words(page)
+        assert links(page, "/schedules/resume-all")
+        one = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
+        assert "This one fires again when all are resumed" in one
+        await room.order(admin, "/schedules/resume-all", {})
+        assert await room.app.admin.schedules.paused() is None
+        assert not links((await admin.get("/schedules")).text, "/schedules/resume-all")
+    told = [one.note.what for one in await room.app.admin.audit.list(subject="all schedules")]
+    assert told == ["schedules.resume_all", "schedules.pause_all"]
+
+
+async def test_changes_of_schedules_are_noticed_without_reading_all_of_them(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin, storage = room.app.admin, await parts_of(room.app).storage()
@@ -161,7 +179,7 @@ async def test_the_next_firings_are_seen_before_anything_is_saved(room: Room) ->
         assert plan.rule == Cron("30 3 * * *", "Europe/Berlin")  # and nothing was saved
 
 
-async def test_what_is_saved_holds_and_only_what_was_changed(room: Room) -> None:
+async def test_only_changed_fields_are_saved(room: Room) -> None:
     async with await room.logged_in() as admin:
         saved = await edited(
             admin,

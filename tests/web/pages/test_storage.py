@@ -64,7 +64,7 @@ async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Median reads < 1 ms p95 < 1 ms, p99 3 ms, longest 0 ms" in page
 
 
-async def test_clocks_that_are_off_stand_out() -> None:
+async def test_clocks_that_are_off_are_marked() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await a_worker(room, "well", off=timedelta(0))
         await a_worker(room, "ahead", off=timedelta(seconds=90))
@@ -75,7 +75,7 @@ async def test_clocks_that_are_off_stand_out() -> None:
         assert page.index("host-ahead") < page.index("host-behind") < page.index("host-well")
 
 
-async def test_all_checks_are_run_by_order_and_say_what_to_do() -> None:
+async def test_all_checks_run_on_request_and_give_advice() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         send = room.app.tasks.find("send")
         assert send is not None

@@ -45,7 +45,7 @@ async def test_dead_and_silent_workers_say_why() -> None:
         assert "Runs now" not in page
 
 
-async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
+async def test_a_worker_is_quieted_resumed_and_stopped() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await enlist(await parts_of(room.app).storage(), "w1")
         one = "/workers/one?worker=w1"
@@ -84,7 +84,7 @@ async def test_a_silent_worker_is_asked_for_what_it_was_not_asked_before() -> No
         assert not links(page, "/workers/quiet?worker=w9")
 
 
-async def test_what_cannot_be_asked_of_a_worker_is_said() -> None:
+async def test_an_impossible_worker_action_is_explained() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await parts_of(room.app).storage()
         await enlist(storage, "w1", "dead")

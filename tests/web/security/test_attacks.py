@@ -74,7 +74,7 @@ async def test_guesses_that_are_made_at_once_are_counted_like_others(
     assert len(checked) == PER_ADDRESS
 
 
-async def test_whoever_logs_in_is_not_counted_among_those_who_guess(room: Room) -> None:
+async def test_a_successful_login_does_not_count_as_a_guess(room: Room) -> None:
     async with room.client() as browser:
         for _ in range(MAX_FAILURES + 5):
             answer = await browser.post("/login", data=LOGIN, headers=BROWSER)
@@ -177,7 +177,7 @@ async def test_a_host_that_is_none_is_refused_and_shows_nothing(room: Room, host
         assert nothing.headers["x-frame-options"] == "DENY"
 
 
-async def test_the_length_of_an_address_counts_whatever_the_host_says(room: Room) -> None:
+async def test_the_length_of_an_address_is_limited_with_any_host(room: Room) -> None:
     async with await room.logged_in() as admin:
         long = f"/queues?x={'y' * 5000}"
         for host in (HOST, "other.test", "[::1]:80"):
@@ -241,7 +241,7 @@ FILTERS = {
 }
 
 
-async def test_no_word_of_a_query_breaks_a_page(room: Room) -> None:
+async def test_no_query_breaks_a_page(room: Room) -> None:
     async with await room.logged_in() as admin:
         for path, names in FILTERS.items():
             for name in names:
@@ -263,7 +263,7 @@ FORMS: list[tuple[str, dict[str, str], list[str]]] = [
 ]
 
 
-async def test_no_field_of_a_form_breaks_its_order(room: Room) -> None:
+async def test_no_field_of_a_form_breaks_its_action(room: Room) -> None:
     async with await room.logged_in() as admin:
         token = form_token((await admin.get("/queues")).text)
         for path, rest, names in FORMS:
@@ -274,7 +274,7 @@ async def test_no_field_of_a_form_breaks_its_order(room: Room) -> None:
                     assert answer.status_code < 500, (path, name, value)
 
 
-async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> None:
+async def test_a_bulk_action_without_any_filter_does_nothing(room: Room) -> None:
     async with await room.logged_in() as admin:
         token = form_token((await admin.get("/queues")).text)
         for verb in ("delete", "cancel", "requeue", "discard"):
@@ -284,7 +284,7 @@ async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> N
     assert (await room.app.admin.jobs.get(A_JOB)).state == "waiting"
 
 
-async def test_an_order_of_a_program_is_bounded_and_narrowed_like_one_of_a_person(
+async def test_api_actions_are_bounded_and_filtered_like_those_of_pages(
     room: Room,
 ) -> None:
     async with room.client() as machine:
@@ -321,7 +321,7 @@ async def test_not_even_a_page_that_cannot_be_made_lacks_the_headers(
     assert "secret-detail" in caplog.text
 
 
-async def test_nothing_that_lets_somebody_in_is_logged_or_shown(
+async def test_no_credential_is_logged_or_shown(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="windlass")
@@ -373,7 +373,7 @@ async def test_only_get_post_and_head_are_understood(room: Room) -> None:
 # --- streams --------------------------------------------------------------------------------------
 
 
-async def test_a_stream_names_few_things_of_its_own(room: Room) -> None:
+async def test_a_stream_may_name_few_single_items(room: Room) -> None:
     looked: set[str] = set()
 
     async def look_at(_: Admin, which: str) -> object:

@@ -59,13 +59,13 @@ def test_a_line_that_is_wrong_is_refused_and_not_repeated(line: str, said: str) 
     assert "hunter2" not in str(error.value)
 
 
-def test_a_name_that_stands_there_twice_is_refused() -> None:
+def test_a_duplicate_name_is_refused() -> None:
     line = token_line("ada", Role.VIEWER, "x")
     with pytest.raises(ConfigError, match="twice"):
         Credentials([line, line])
 
 
-def test_a_dashboard_that_nobody_may_see_is_refused_with_the_way_out() -> None:
+def test_a_dashboard_without_users_is_refused_with_advice() -> None:
     app = Windlass("memory://")
     nobody: list[object] = [None, [], ()]
     for auth in nobody:
@@ -97,7 +97,7 @@ async def test_a_machine_acts_by_its_token_without_any_form() -> None:
         assert (await room.app.admin.queues.get("mail")).paused
 
 
-async def test_the_host_says_who_asks_by_a_word_a_person_or_later() -> None:
+async def test_the_host_answers_with_a_role_a_person_or_an_awaitable() -> None:
     def ask(request: Request) -> str | None:
         return request.headers.get("x-role")
 
@@ -169,7 +169,7 @@ async def test_a_name_that_is_not_ours_is_not_answered() -> None:
             assert (await browser.get("/queues")).status_code == 401
 
 
-async def test_a_host_that_asks_for_no_credential_is_told_once_to_name_its_hosts(
+async def test_a_host_without_credentials_is_advised_once_to_name_its_hosts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Another site may lead its own name here, and its pages are let in then."""

@@ -141,7 +141,7 @@ async def test_the_line_of_one_person_has_an_end(monkeypatch: pytest.MonkeyPatch
     assert not room._own
 
 
-async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_orders_are_not(
+async def test_a_fifth_large_page_must_wait_and_small_pages_and_actions_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as room, await room.logged_in() as admin:
@@ -191,7 +191,7 @@ async def test_checks_that_take_long_take_no_place_of_a_page(
         assert (await first).status_code == 200
 
 
-async def test_whoever_waits_gets_the_place_that_becomes_free_in_their_turn() -> None:
+async def test_waiting_requests_get_free_places_in_order() -> None:
     room = ReadLimiter(2, each=4, waits=30)
     order: list[int] = []
     go_on = [asyncio.Event() for _ in range(4)]
@@ -251,7 +251,7 @@ async def test_a_page_that_takes_too_long_is_given_up_and_leaves_its_place(
     assert "did not answer in time" in caplog.text
 
 
-async def test_whatever_counts_searches_or_sums_up_is_marked_in_the_table(
+async def test_every_expensive_route_is_marked_in_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Asked of the pages themselves: one that begins to count is found here."""

@@ -17,7 +17,7 @@ CSP = (
 )
 
 
-async def test_every_response_carries_them_whatever_becomes_of_it() -> None:
+async def test_every_response_carries_them_also_errors() -> None:
     async with opened() as room, await room.logged_in() as admin, room.client() as stranger:
         answers = [
             await client.request(method, path)
@@ -46,7 +46,7 @@ async def test_over_tls_it_stays_over_tls() -> None:
     "host",
     ["localhost", "LOCALHOST:8443", "jobs.localhost", "localhost.", "127.0.0.1:8383", "[::1]:8383"],
 )
-async def test_a_browser_is_never_told_to_use_tls_for_its_own_machine(host: str) -> None:
+async def test_hsts_is_never_sent_for_localhost(host: str) -> None:
     """It would hold for a year, and for whatever else its owner serves there."""
     async with opened() as room, room.client(base="https://dashboard.test") as browser:
         answer = await browser.get("/queues", headers={"host": host})
@@ -57,7 +57,7 @@ async def test_a_browser_is_never_told_to_use_tls_for_its_own_machine(host: str)
             assert "strict-transport-security" in answer.headers, other
 
 
-async def test_what_is_stored_is_not_cached_and_files_are_for_ever() -> None:
+async def test_stored_data_is_not_cached_and_assets_are_immutable() -> None:
     async with opened() as room, await room.logged_in() as admin:
         assert (await admin.get("/queues")).headers["cache-control"] == "no-store"
         name = room.dashboard.assets.name("live.js")
@@ -81,7 +81,7 @@ async def test_an_error_of_ours_becomes_a_page_without_a_trace(
     assert "secret-detail" in caplog.text  # the log has it
 
 
-async def test_an_answer_of_the_host_that_makes_no_sense_lets_nobody_in(
+async def test_an_invalid_answer_of_the_host_lets_no_one_in(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with opened(door=HostAuthentication(lambda _: True)) as room, room.client() as browser:  # type: ignore[arg-type,return-value]
@@ -91,7 +91,7 @@ async def test_an_answer_of_the_host_that_makes_no_sense_lets_nobody_in(
     assert "must answer a Person" in caplog.text
 
 
-async def test_no_page_holds_script_or_style_of_its_own() -> None:
+async def test_no_page_contains_inline_script_or_style() -> None:
     async with opened() as room, await room.logged_in() as admin, room.client() as stranger:
         await room.app.admin.queues.pause("mail")
         for client in (admin, stranger):

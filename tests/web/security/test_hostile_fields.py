@@ -293,7 +293,7 @@ async def sent(text: str) -> set[tuple[str, str]]:
     return built
 
 
-async def test_what_is_sent_comes_back_as_text() -> None:
+async def test_hostile_fields_come_back_as_text() -> None:
     harmless = await sent("plain text that fits nowhere") | await sent("plain")
     # Many at once: an element or an attribute of any of them would be seen.
     for several in ("".join(CORPUS), "".join(CORPUS[::-9])):  # what is cut off differs

@@ -131,7 +131,7 @@ def harmless(page: httpx.Response) -> None:
     assert any(MARK in text for text in shown), "it is shown, as text"
 
 
-async def test_what_a_hostile_name_says_is_shown_and_not_obeyed() -> None:
+async def test_a_hostile_name_is_shown_and_not_executed() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for text in HOSTILE:
             await filled(room, text)
@@ -143,7 +143,7 @@ SEVERAL = ["".join(HOSTILE[n : n + 4]) for n in range(0, len(HOSTILE), 4)]
 """A few at a time: a notice holds no more."""
 
 
-async def test_what_a_visitor_sends_is_shown_and_not_obeyed() -> None:
+async def test_hostile_input_is_shown_and_not_executed() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for text in SEVERAL:
             harmless(await admin.get("/queues/pause", params={"queue": text}))

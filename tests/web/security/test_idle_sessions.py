@@ -36,7 +36,7 @@ ITSELF: list[tuple[str, str, dict[str, str]]] = [
 ]
 
 
-async def test_what_a_page_does_by_itself_keeps_nobody_logged_in() -> None:
+async def test_automatic_requests_of_a_page_do_not_prolong_a_session() -> None:
     async with opened() as room:
         for method, path, headers in ITSELF:
             async with await room.logged_in() as browser:
@@ -49,7 +49,7 @@ async def test_what_a_page_does_by_itself_keeps_nobody_logged_in() -> None:
                 assert answer.status_code == 401, (method, path, headers)
 
 
-async def test_what_a_person_does_keeps_them_logged_in() -> None:
+async def test_clicks_of_a_person_prolong_the_session() -> None:
     async with opened() as room:
         for headers in (OPENED, {}):
             async with await room.logged_in() as browser:
@@ -65,7 +65,7 @@ async def test_what_a_person_does_keeps_them_logged_in() -> None:
                     assert sent.status_code == 303
 
 
-async def test_a_page_that_reloads_until_the_storage_is_back_keeps_nobody_logged_in(
+async def test_a_page_that_reloads_in_an_outage_does_not_prolong_a_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def away() -> object:
@@ -81,7 +81,7 @@ async def test_a_page_that_reloads_until_the_storage_is_back_keeps_nobody_logged
         assert (await browser.get("/queues", headers=OPENED)).status_code == 401
 
 
-async def test_whoever_was_signed_out_is_told_and_led_back_to_where_they_were() -> None:
+async def test_a_signed_out_user_gets_a_message_and_returns_to_the_page() -> None:
     async with opened() as room, await room.logged_in() as browser, room.client() as stranger:
         room.clock.now += IDLE_SECONDS + 1
         page = (await browser.get("/queues?x=1", headers=OPENED)).text

@@ -52,7 +52,7 @@ def test_a_burst_passes_and_then_one_at_a_time_for_each_person_and_for_all() -> 
     assert pace.wait("grace") == 0.0
 
 
-def test_whoever_is_quiet_is_forgotten() -> None:
+def test_idle_clients_are_forgotten() -> None:
     clock = Clock()
     pace = ActionRateLimit(Rate(1000, 1.0, burst=10_000), clock)
     for n in range(10_000):
@@ -67,7 +67,7 @@ def test_the_bound_is_far_above_what_people_and_scripts_need() -> None:
     assert DEFAULT_ACTION_RATE.burst >= 50
 
 
-async def test_a_person_who_orders_too_fast_is_asked_to_wait_and_nothing_is_done(
+async def test_a_person_who_acts_too_fast_must_wait_and_nothing_is_done(
     room: Room,
 ) -> None:
     async with await room.logged_in() as admin, await room.logged_in() as elsewhere:
@@ -94,7 +94,7 @@ async def test_a_person_who_orders_too_fast_is_asked_to_wait_and_nothing_is_done
         assert (await admin.post("/logout", data=here, headers=BROWSER)).status_code == 303
 
 
-async def test_a_program_is_told_the_same_and_one_order_for_many_counts_once(room: Room) -> None:
+async def test_a_program_gets_the_same_answer_and_a_bulk_action_counts_once(room: Room) -> None:
     storage = await parts_of(room.app).storage()
     await storage.jobs.insert(
         [NewJob(id=JobId(f"{n:032x}"), task="send", queue="mail") for n in range(50, 90)]
@@ -114,7 +114,7 @@ async def test_a_program_is_told_the_same_and_one_order_for_many_counts_once(roo
         assert (await operator.post(ORDER, json=MAIL)).status_code == 200
 
 
-async def test_what_is_refused_anyway_is_not_counted(room: Room) -> None:
+async def test_refused_requests_are_not_counted(room: Room) -> None:
     async with await room.logged_in() as admin, program(room, Role.VIEWER) as viewer:
         form = {"token": form_token((await admin.get("/queues")).text)}
         elsewhere = {"sec-fetch-site": "cross-site", "origin": "http://evil.test"}
@@ -125,7 +125,7 @@ async def test_what_is_refused_anyway_is_not_counted(room: Room) -> None:
         assert (await admin.post(PAUSE, data=form, headers=BROWSER)).status_code == 303
 
 
-async def test_people_without_names_are_told_apart_by_where_they_come_from() -> None:
+async def test_anonymous_people_are_counted_by_address() -> None:
     async with opened(rate=FEW, door=HostAuthentication(lambda _: "admin")) as room:
 
         async def codes(address: str) -> list[int]:

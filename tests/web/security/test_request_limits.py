@@ -115,7 +115,7 @@ FILTERS = (
 )
 
 
-async def test_words_of_a_store_are_only_looked_for(room: Room) -> None:
+async def test_query_syntax_of_a_store_is_searched_as_text(room: Room) -> None:
     async with program(room) as admin:
         for name in FILTERS:
             for word in WORDS:

@@ -16,7 +16,7 @@ def cookies(answer: object) -> list[str]:
     return [value for name, value in headers.multi_items() if name == "set-cookie"]
 
 
-async def test_whoever_is_not_logged_in_is_asked_to_where_they_are() -> None:
+async def test_an_anonymous_visitor_is_asked_to_log_in_at_the_same_address() -> None:
     async with opened() as room, room.client() as browser:
         page = await browser.get("/queues?x=1")
         assert page.status_code == 401
@@ -114,7 +114,7 @@ async def test_a_session_ends_when_unused_and_after_half_a_day_in_any_case() -> 
         assert (await browser.get("/queues")).status_code == 401
 
 
-async def test_whoever_runs_it_can_end_the_sessions_of_somebody() -> None:
+async def test_the_sessions_of_a_user_can_be_revoked() -> None:
     async with opened() as room, await room.logged_in() as one, await room.logged_in() as two:
         assert room.door.sessions.revoke("the-admin") == 2
         assert (await one.get("/queues")).status_code == 401
@@ -140,7 +140,7 @@ def test_sessions_of_a_person_are_bounded_and_the_longest_unused_goes_first() ->
     assert sessions.find(other) is not None
 
 
-def test_what_is_kept_of_a_session_does_not_open_it() -> None:
+def test_the_stored_form_of_a_session_does_not_open_it() -> None:
     sessions = Sessions(Clock())
     cookie = sessions.open(Person("ada", Role.VIEWER))
     (kept,) = sessions._open
@@ -213,7 +213,7 @@ async def test_a_link_is_not_used_up_by_a_look_whether_it_answers() -> None:
 # --- guessing -------------------------------------------------------------------------------------
 
 
-async def test_after_ten_wrong_guesses_in_a_minute_nobody_may_guess_from_there() -> None:
+async def test_ten_wrong_logins_in_a_minute_block_an_address() -> None:
     async with opened() as room, room.client() as browser:
         wrong = {"name": "the-admin", "password": "guess"}
         codes = []

@@ -21,7 +21,7 @@ async def worker() -> AsyncIterator[None]:
             yield
 
 
-async def test_what_a_child_enqueues_is_unique_as_it_says(worker: None) -> None:
+async def test_unique_keys_hold_for_jobs_enqueued_in_a_child(worker: None) -> None:
     job = await debounce.enqueue()
     answers = await job.result(timeout=20)
     assert answers == [(True, False), (False, True), (True, False), (False, True), (False, False)]
@@ -39,7 +39,7 @@ async def mourned() -> JobRecord:
             await asyncio.sleep(0.02)
 
 
-async def test_a_child_that_dies_is_told_of_in_another_child(worker: None) -> None:
+async def test_on_failure_of_a_child_that_dies_runs_in_another_child(worker: None) -> None:
     job = await doomed.enqueue(7)
     told = await mourned()
     assert (told.parent, told.state) == (job.id, State.SUCCEEDED)

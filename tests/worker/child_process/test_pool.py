@@ -94,7 +94,7 @@ async def test_a_child_runs_one_job_at_a_time(worker: Worker) -> None:
         await job.cancel()
 
 
-async def test_a_child_is_replaced_after_so_many_jobs() -> None:
+async def test_a_child_is_replaced_after_its_number_of_jobs() -> None:
     async with process_app.worn, process_app.worn.worker(slots=1):
         pids = [await (await process_app.worn_me.enqueue()).result(timeout=20) for _ in range(4)]
     assert pids[0] == pids[1] != pids[2] == pids[3]
@@ -107,7 +107,7 @@ async def test_a_child_that_has_grown_is_replaced() -> None:
         assert await (await process_app.fat_me.enqueue()).result(timeout=20) != first
 
 
-async def test_children_end_in_order_with_their_worker(
+async def test_children_end_gracefully_with_their_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     farewell = tmp_path / "farewell"
@@ -139,7 +139,7 @@ async def test_a_job_cancelled_while_its_child_starts_never_runs() -> None:
         ("stranger", "No task named 'elsewhere' is registered"),
     ],
 )
-async def test_what_does_not_work_in_a_child_says_so(worker: Worker, what: str, why: str) -> None:
+async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why: str) -> None:
     job = await process_app.refused.enqueue(what)
     with pytest.raises(errors.JobFailed, match=why):
         await job.result(timeout=20)
@@ -163,14 +163,14 @@ async def test_a_segfault_costs_one_job_and_three_make_it_poison(worker: Worker)
     assert [await one.result(timeout=20) for one in neighbours] == [0, 1, 2, 3, 4]
 
 
-async def test_an_exit_is_told_with_its_code(worker: Worker) -> None:
+async def test_an_exit_is_reported_with_its_code(worker: Worker) -> None:
     record = await failed(await process_app.leave.enqueue(3))
     assert record.error is not None
     assert record.error.kind == "ChildDied"
     assert "ended with exit code 3 before the job did; its peak memory was" in record.error.message
 
 
-async def test_a_child_killed_from_outside_is_told_with_its_signal(worker: Worker) -> None:
+async def test_a_child_killed_from_outside_is_reported_with_its_signal(worker: Worker) -> None:
     record = await failed(await process_app.suicide.enqueue(signal.SIGKILL))
     assert record.error is not None
     assert "was killed by SIGKILL (out of memory, or kill -9)" in record.error.message
@@ -194,7 +194,7 @@ async def test_a_function_that_does_not_listen_is_killed_after_its_timeout(worke
     assert worker.engine.slots.used == 0  # unlike a thread, it holds nothing any more
 
 
-async def test_what_a_handler_started_ends_with_it(worker: Worker) -> None:
+async def test_processes_started_by_a_handler_end_with_it(worker: Worker) -> None:
     job = await process_app.with_family.enqueue()
     pid = await noted(job)
     assert alive(pid)
@@ -219,7 +219,7 @@ async def test_a_child_that_closes_its_line_is_ended(worker: Worker) -> None:
     assert "closed the connection to its worker" in record.error.message
 
 
-def test_a_death_in_words() -> None:
+def test_the_exit_reason_is_described() -> None:
     def words(**known: Any) -> str:
         return ExitReason(**{"code": 0, "peak": None, **known}).words
 
@@ -323,7 +323,7 @@ def test_the_tasks_of_a_script_run_in_children(tmp_path: Path) -> None:
     assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
 
 
-def test_a_script_that_starts_its_worker_when_imported_is_told_so(tmp_path: Path) -> None:
+def test_a_script_that_starts_its_worker_when_imported_gets_advice(tmp_path: Path) -> None:
     ran = script(tmp_path, f"{SHOP}\nasyncio.run(main())\n")
     assert ran.returncode == 1
     assert 'Put what starts the worker under `if __name__ == "__main__":`' in ran.stderr

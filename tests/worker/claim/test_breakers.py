@@ -199,7 +199,7 @@ async def test_its_numbers_are_changed_while_everything_runs() -> None:
         assert (await report(it.app)).breaker == new
 
 
-async def test_what_an_operator_sets_survives_a_restart_and_ends_with_a_deploy(
+async def test_an_operators_breaker_survives_a_restart_and_ends_with_a_deploy(
     tmp_path: Any,
 ) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
@@ -234,7 +234,7 @@ async def test_a_task_without_one_is_named(app: Windlass) -> None:
 
 
 @pytest.mark.parametrize("given", [5, "yes", Breaker, {"failures": 3}])
-def test_what_is_no_breaker_is_refused_where_it_is_written(given: object) -> None:
+def test_an_invalid_breaker_is_refused_where_it_is_declared(given: object) -> None:
     with pytest.raises(InvalidArgument, match=r"Breaker\(failures=5\)"):
         calling(Windlass("memory://"), Upstream(), breaker=given)
 

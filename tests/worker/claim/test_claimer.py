@@ -189,7 +189,7 @@ def test_an_idle_worker_asks_for_no_write_lock() -> None:
     assert simulate(scenario) == 0
 
 
-def test_a_due_job_of_a_queue_nobody_serves_keeps_no_worker_awake() -> None:
+def test_a_due_job_of_an_unserved_queue_keeps_no_worker_awake() -> None:
     async def scenario(world: World) -> int:
         speak = speaker(world)
         store = await world.tampered()
@@ -231,7 +231,7 @@ def test_an_outage_is_waited_out_and_logged_once() -> None:
     simulate(scenario, lease=600)
 
 
-def test_a_lost_claim_answer_is_cured_by_the_next_beat() -> None:
+def test_the_next_heartbeat_releases_claims_of_a_lost_answer() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world)
         store = await world.tampered()
@@ -297,7 +297,7 @@ def test_a_lost_claim_answer_does_not_clear_a_suspect() -> None:
     simulate(scenario)
 
 
-def test_what_runs_or_waits_to_be_stored_is_never_given_back() -> None:
+def test_running_and_unstored_jobs_are_never_given_back() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world, seconds=60)
         store = await world.tampered()
@@ -442,7 +442,7 @@ def test_a_strict_worker_starts_the_first_queue_first() -> None:
     simulate(scenario)
 
 
-def test_a_weighted_worker_starves_nobody() -> None:
+def test_a_weighted_worker_starves_no_queue() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world, seconds=1)
         for name in ("a", "b"):

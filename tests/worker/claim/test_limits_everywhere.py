@@ -178,7 +178,7 @@ async def test_fifty_producers_make_one_job_with_the_last_arguments(shop: Shop) 
         assert await last.result(timeout=20) == "last"
 
 
-async def test_a_final_failure_is_told_with_its_arguments(shop: Shop) -> None:
+async def test_a_final_failure_calls_on_failure_with_its_arguments(shop: Shop) -> None:
     shop.upstream.answer = ValueError("no")
     async with at_work(shop):
         job = await shop.task("call").options(tenant="acme").enqueue(5)

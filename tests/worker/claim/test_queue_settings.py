@@ -59,7 +59,7 @@ async def test_a_queue_s_settings_hold_for_its_own_jobs_alone() -> None:
         assert await wait_of(it, await it.run(task.call())) == DEFAULT_BACKOFF.delay(1, 0.5)
 
 
-async def test_jobs_whose_task_nobody_has_follow_their_queue_when_they_are_lost() -> None:
+async def test_lost_jobs_of_unknown_tasks_follow_their_queue() -> None:
     async with bench() as it:
         await it.app.admin.queues.set("default", backoff=Backoff.fixed(77))
         await it.engine.decisions.queues.step()

@@ -36,7 +36,7 @@ def serve(slots: Slots, waiting: Counter[str]) -> list[str]:
 # --- pools of one's own ------------------------------------------------------------------------
 
 
-def test_every_queue_has_slots_of_its_own() -> None:
+def test_every_queue_has_separate_slots() -> None:
     slots = make(queues={"mail": 2, "images": 3})
     assert slots.wants() == ([Want("mail", 2), Want("images", 3)], 5)
     assert slots.total == slots.free == 5
@@ -84,7 +84,7 @@ def test_weights_decide_how_a_pool_is_divided() -> None:
     assert Counter(serve(slots, Counter(a=100, b=100))) == {"a": 6, "b": 2}
 
 
-def test_an_idle_share_is_used_by_whoever_has_work() -> None:
+def test_an_idle_share_is_used_by_queues_with_work() -> None:
     slots = make(shared=("a", "b"), order="weighted", weights={"a": 9}, slots=10)
     assert Counter(serve(slots, Counter(b=100))) == {"b": 10}
 
@@ -105,7 +105,7 @@ def test_one_slot_still_goes_round_by_weight() -> None:
     weights=st.lists(st.integers(1, 50), min_size=2, max_size=5),
     room=st.lists(st.integers(1, 7), min_size=1, max_size=20),
 )
-def test_no_queue_starves_whatever_the_weights_and_however_little_room(
+def test_no_queue_starves_with_any_weights_and_little_room(
     weights: Sequence[int], room: Sequence[int]
 ) -> None:
     names = [f"q{n}" for n in range(len(weights))]

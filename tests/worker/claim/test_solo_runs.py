@@ -97,7 +97,7 @@ def test_hints_while_a_worker_drains_do_not_keep_it_from_its_work() -> None:
     simulate(scenario)
 
 
-def test_a_suspect_that_somebody_else_took_holds_up_nobody() -> None:
+def test_a_suspect_that_another_worker_took_blocks_no_job() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         storage = await parts_of(world.app).storage()
@@ -118,7 +118,7 @@ def test_a_suspect_that_somebody_else_took_holds_up_nobody() -> None:
     simulate(scenario, poll=2)
 
 
-def test_a_suspect_that_was_cancelled_holds_up_nobody() -> None:
+def test_a_cancelled_suspect_blocks_no_job() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 0.0)
@@ -154,7 +154,7 @@ def test_a_look_for_a_suspect_is_taken_once_a_second_at_most() -> None:
     simulate(scenario)
 
 
-def test_a_worker_with_pools_of_its_own_drains_them_all() -> None:
+def test_a_worker_with_separate_pools_drains_them_all() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 1.0)

@@ -130,7 +130,7 @@ def test_a_job_that_does_not_fit_waits_for_the_worker_that_it_fits() -> None:
     simulate(scenario)
 
 
-def test_a_job_that_fits_nobody_fails_at_once_and_says_why() -> None:
+def test_a_job_that_fits_no_worker_fails_at_once_with_the_reason() -> None:
     async def scenario(world: World) -> None:
         async with Running(world), Running(world):
             with logged() as lines:
@@ -172,7 +172,7 @@ def test_a_misfit_fails_an_hour_after_it_was_first_met() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"{", b"\xff", b""])
-def test_damaged_arguments_fail_at_once_whoever_else_is_there(payload: bytes) -> None:
+def test_damaged_arguments_fail_at_once_with_other_workers_present(payload: bytes) -> None:
     async def scenario(world: World) -> None:
         new_code(world.app, world)
         async with Running(world), working(world.app):

@@ -73,7 +73,7 @@ async def test_a_permanent_failure_is_claim_and_fail() -> None:
         assert failed.delay is None
 
 
-async def test_asking_for_time_is_told_as_what_it_is() -> None:
+async def test_a_snooze_is_published_as_a_snooze() -> None:
     async with bench() as it:
         assert verbs(await heard(it, Snooze(5))) == [Verb.CLAIM, Verb.SNOOZE]
     async with bench() as it:
@@ -170,7 +170,7 @@ async def test_a_requeue_of_a_job_that_moved_meanwhile_does_not_guess_where_it_w
         assert (requeue.verb, requeue.previous) == (Verb.REQUEUE, None)
 
 
-async def test_a_claim_answered_too_late_is_told_of_with_its_return() -> None:
+async def test_a_claim_answered_too_late_is_published_with_its_release() -> None:
     async with bench() as it:
         events = listening(it)
 
@@ -291,7 +291,7 @@ def test_every_stored_transition_is_heard_exactly_once() -> None:
     simulate(scenario, lease=600)
 
 
-async def test_a_job_that_a_claim_finds_expired_is_told_of() -> None:
+async def test_a_job_that_a_claim_finds_expired_is_published() -> None:
     async with bench() as it:
         moves: list[Event] = []
         it.app.on_transition(moves.append)
@@ -307,7 +307,7 @@ async def test_a_job_that_a_claim_finds_expired_is_told_of() -> None:
         assert (told.tenant, told.at) == ("acme", it.clock.now())
 
 
-async def test_what_cannot_be_told_of_an_expired_job_costs_no_claim() -> None:
+async def test_an_unreadable_expired_job_costs_no_claim() -> None:
     async with bench() as it:
         it.app.on_transition(lambda _: None)
 

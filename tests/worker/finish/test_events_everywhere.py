@@ -100,7 +100,7 @@ async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url
             assert {use.name for job in followers for use in job.limits} == {"known"}
 
 
-async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
+async def test_every_end_of_a_waiting_job_is_published_once(url: str) -> None:
     app = Windlass(url, keep_succeeded=0)
     events: list[Event] = []
     app.on_transition(events.append)

@@ -95,7 +95,7 @@ async def test_a_batch_has_an_upper_bound() -> None:
         assert set(await states(it, jobs)) == {State.SUCCEEDED}
 
 
-async def test_a_finisher_with_nothing_to_do_asks_nobody() -> None:
+async def test_an_idle_finisher_makes_no_call() -> None:
     async with bench() as it:
         assert it.engine.finisher.idle
         assert await it.engine.finisher.flush() == 0
@@ -131,7 +131,7 @@ def test_an_outage_is_waited_out_and_nothing_is_lost() -> None:
     simulate(scenario, lease=600)
 
 
-async def test_a_lost_answer_is_asked_for_again_and_told_once() -> None:
+async def test_a_lost_answer_is_requested_again_and_published_once() -> None:
     async with bench() as it:
         moved = listening(it)
         jobs = await claims(it, 3)
@@ -226,7 +226,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone_and_says_so() -> Non
         assert it.engine.finisher.idle
 
 
-async def test_events_are_told_once_when_an_outage_interrupts_the_search_for_a_culprit() -> None:
+async def test_events_are_published_once_when_an_outage_interrupts_the_halving() -> None:
     async with bench() as it:
         moved = listening(it)
         jobs = await claims(it, 4)
@@ -268,7 +268,7 @@ async def test_a_replaced_database_is_no_reason_to_fail_a_job() -> None:
         assert await states(it, jobs) == [State.SUCCEEDED] * 3
 
 
-async def test_an_outcome_that_cannot_even_fail_holds_up_nobody_else() -> None:
+async def test_an_outcome_that_cannot_even_fail_blocks_no_other() -> None:
     async with bench() as it:
         moved = listening(it)
         jobs = await claims(it, 5)
@@ -297,7 +297,7 @@ async def test_an_outcome_that_cannot_even_fail_holds_up_nobody_else() -> None:
         assert len(moved) == len({event.job for event in moved}) == 8
 
 
-def test_one_outcome_that_cannot_even_fail_slows_nobody() -> None:
+def test_one_outcome_that_cannot_even_fail_slows_no_other() -> None:
     async def scenario(world: World) -> None:
         store = await world.tampered()
         cursed: list[str] = []
@@ -370,7 +370,7 @@ async def test_an_outcome_of_a_job_that_is_gone_emits_nothing() -> None:
 # --- after the commit ----------------------------------------------------------------------------
 
 
-async def test_an_event_is_told_only_after_the_write() -> None:
+async def test_an_event_is_published_only_after_the_write() -> None:
     async with bench() as it:
         moved = listening(it)
         seen: list[int] = []

@@ -64,7 +64,7 @@ async def followers(app: Windlass, task: str = "tell") -> Sequence[JobRecord]:
 # --- when it follows -----------------------------------------------------------------------------
 
 
-async def test_the_task_is_told_what_failed_and_why() -> None:
+async def test_the_on_failure_task_gets_the_job_and_the_error() -> None:
     async with bench() as it:
         told: list[Failure] = []
         tell = telling(it.app, told, queue="alerts", priority=-3, tags=["page"])
@@ -98,7 +98,7 @@ async def test_the_task_is_told_what_failed_and_why() -> None:
         assert 'raise ValueError("no money")' in failure.traceback
 
 
-async def test_only_the_last_attempt_is_told() -> None:
+async def test_only_the_last_attempt_calls_on_failure() -> None:
     async with bench() as it:
         pay = failing(it.app, telling(it.app, []), max_attempts=3)
         job = await it.run(pay.call(1))
@@ -109,7 +109,7 @@ async def test_only_the_last_attempt_is_told() -> None:
         assert len(await followers(it.app)) == 1
 
 
-async def test_jobs_that_end_otherwise_tell_nobody() -> None:
+async def test_jobs_that_do_not_fail_call_no_on_failure() -> None:
     async with bench() as it:
 
         @it.app.task(name="good", on_failure=telling(it.app, []))
@@ -135,7 +135,7 @@ async def test_listeners_hear_of_the_job_that_follows() -> None:
         assert [(one.task, one.queue) for one in told] == [("tell", "default")]
 
 
-async def test_a_requeued_job_that_fails_again_is_told_of_again() -> None:
+async def test_a_requeued_job_that_fails_again_calls_on_failure_again() -> None:
     async with bench() as it:
         job = await it.run(failing(it.app, telling(it.app, [])).call(1))
         await it.app.admin.jobs.requeue(job.id)
@@ -143,7 +143,7 @@ async def test_a_requeued_job_that_fails_again_is_told_of_again() -> None:
         assert len([one for one in await followers(it.app) if one.parent == job.id]) == 2
 
 
-async def test_arguments_that_do_not_fit_are_told_as_they_are_stored() -> None:
+async def test_on_failure_gets_invalid_arguments_as_they_are_stored() -> None:
     async with bench() as it:
         told: list[Failure] = []
         pay = failing(it.app, telling(it.app, told))
@@ -163,7 +163,7 @@ async def test_arguments_that_do_not_fit_are_told_as_they_are_stored() -> None:
 # --- how it is stored ----------------------------------------------------------------------------
 
 
-async def test_what_follows_is_stored_with_the_job_by_every_way_to_enqueue() -> None:
+async def test_every_way_to_enqueue_stores_the_follow_up_with_the_job() -> None:
     async with bench() as it:
         api = Limit("api", rate=Rate(5, per=1), cost=2)
         tell = telling(
@@ -183,7 +183,7 @@ async def test_what_follows_is_stored_with_the_job_by_every_way_to_enqueue() -> 
         assert {job.limits for job in await followers(it.app)} == {wanted.limits}
 
 
-async def test_what_follows_expires_as_its_task_says_from_the_failure_on() -> None:
+async def test_the_expiry_of_a_follow_up_counts_from_the_failure() -> None:
     async with bench() as it:
         pay = failing(it.app, telling(it.app, [], expires=60))
         await pay.enqueue(1)
@@ -212,7 +212,7 @@ async def test_a_producer_that_does_not_know_the_named_task_stores_its_name() ->
         assert (await job.refresh()).on_failure == wanted
 
 
-async def test_a_task_that_is_told_may_tell_another() -> None:
+async def test_an_on_failure_task_may_have_its_own_on_failure() -> None:
     async with bench() as it:
         told: list[Failure] = []
         last = telling(it.app, told)
@@ -287,7 +287,7 @@ async def lose(it: Bench, job: str) -> None:
     await storage.workers.bury(["doomed"])
 
 
-async def test_a_job_whose_worker_died_on_the_last_attempt_is_told_of_with_its_arguments() -> None:
+async def test_a_worker_death_on_the_last_attempt_calls_on_failure_with_the_arguments() -> None:
     async with bench() as it:
         told: list[Failure] = []
         job = await failing(it.app, telling(it.app, told)).options(tenant="acme").enqueue(5)
@@ -300,7 +300,7 @@ async def test_a_job_whose_worker_died_on_the_last_attempt_is_told_of_with_its_a
         assert (failure.error_kind, failure.tenant) == ("WorkerLost", "acme")
 
 
-async def test_a_quarantined_job_is_told_of_by_whoever_buries_its_worker() -> None:
+async def test_the_reaper_calls_on_failure_for_a_quarantined_job() -> None:
     async with bench() as it:
         told: list[Failure] = []
         job = await failing(it.app, telling(it.app, told), max_attempts=10).enqueue(5)
@@ -316,7 +316,7 @@ async def test_a_quarantined_job_is_told_of_by_whoever_buries_its_worker() -> No
         assert [failure.error_kind for failure in told] == ["Quarantined"]
 
 
-async def test_a_lost_job_with_attempts_left_tells_nobody() -> None:
+async def test_a_lost_job_with_attempts_left_calls_no_on_failure() -> None:
     async with bench() as it:
         job = await failing(it.app, telling(it.app, []), max_attempts=2, on_lost="retry").enqueue(5)
         await lose(it, job.id)
@@ -409,7 +409,7 @@ async def test_one_follow_up_that_cannot_be_stored_costs_no_other_lost_job_its_o
         assert told == {job.id for job in jobs} - {jobs[5].id}
 
 
-async def test_what_the_task_that_is_told_says_of_its_own_failures_is_no_reason_to_tell_none(
+async def test_a_bad_on_failure_of_the_on_failure_task_does_not_prevent_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as it:
@@ -426,7 +426,7 @@ async def test_what_the_task_that_is_told_says_of_its_own_failures_is_no_reason_
         assert [then.parent for then in await followers(it.app)] == [job.id]
 
 
-async def test_an_outcome_that_cannot_be_stored_is_a_failure_that_is_told_of() -> None:
+async def test_an_outcome_that_cannot_be_stored_calls_on_failure() -> None:
     async with bench() as it:
 
         @it.app.task(name="pay", on_failure=telling(it.app, []))
@@ -482,7 +482,7 @@ async def with_context(ctx: Context, failure: Failure) -> None: ...
 
 
 @pytest.mark.parametrize("taker", [no_argument, other_name, other_type, untyped, too_many])
-def test_a_task_that_could_not_be_told_is_refused_where_it_is_given(taker: Any) -> None:
+def test_an_on_failure_task_with_wrong_parameters_is_refused(taker: Any) -> None:
     app = Windlass("memory://")
     with pytest.raises(DefinitionError, match="`failure: Failure`"):
         failing(app, app.task(name="tell")(taker))
@@ -554,6 +554,8 @@ def test_a_task_of_another_app_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "error"), [(5, DefinitionError), (print, DefinitionError), ("a b", InvalidArgument)]
 )
-def test_what_is_neither_a_task_nor_a_name_is_refused(given: Any, error: type[Exception]) -> None:
+def test_an_on_failure_that_is_neither_task_nor_name_is_refused(
+    given: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="on_failure of task 'pay'"):
         failing(Windlass("memory://"), given)

@@ -65,7 +65,7 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
         assert (await app.admin.jobs.get(job.id)).payload == b'{"card":"***"}'
 
 
-async def test_what_a_run_says_last_of_its_progress_is_kept_with_its_outcome(url: str) -> None:
+async def test_the_last_progress_is_stored_with_the_outcome(url: str) -> None:
     app = Windlass(url)
 
     @app.task(name="steps")

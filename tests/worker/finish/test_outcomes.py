@@ -87,7 +87,7 @@ async def test_an_exception_is_retried_after_the_backoff(make: Make) -> None:
         assert attempt.verb is Verb.RETRY
 
 
-async def test_a_task_without_a_backoff_of_its_own_follows_the_default() -> None:
+async def test_a_task_without_a_backoff_follows_the_default() -> None:
     async with bench() as it:
         job = await ended(it, coroutine, ValueError("x"))
         assert job.due - it.clock.now() == 5 * SECOND
@@ -454,7 +454,7 @@ async def test_a_coroutine_past_its_timeout_is_cancelled_and_retried() -> None:
 
 
 @both
-async def test_a_timeout_error_of_the_handlers_own_keeps_its_words(make: Make) -> None:
+async def test_a_timeout_error_raised_by_the_handler_keeps_its_message(make: Make) -> None:
     async with bench() as it:
         job = await ended(it, make, TimeoutError("the gateway was silent"), timeout=30)
         assert job.error is not None

@@ -44,7 +44,7 @@ async def ended(it: Bench, error: Exception, **options: object) -> JobRecord:
     return await it.run(it.app.task(name="job", **options)(job).call())  # type: ignore[call-overload]
 
 
-async def test_what_the_handler_asks_for_goes_before_the_lists() -> None:
+async def test_an_outcome_of_the_handler_overrides_the_retry_lists() -> None:
     async with bench() as it:
         assert (await ended(it, Retry("again"), retry_on=OSError)).state is State.WAITING
 

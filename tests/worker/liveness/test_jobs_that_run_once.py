@@ -96,7 +96,7 @@ async def test_a_run_that_other_code_cancels_fails(url: str) -> None:
 
 
 async def test_the_end_of_a_program_that_runs_a_worker_fails_it(url: str) -> None:
-    app, runs, entered = Windlass(url), [0], threading.Event()
+    app, runs, entered = Windlass(url, grace=0.1), [0], threading.Event()
 
     @app.task(name="pay", max_attempts=1, on_lost="fail")
     async def pay() -> None:

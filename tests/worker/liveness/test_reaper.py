@@ -169,7 +169,9 @@ async def test_a_judge_whose_look_took_as_long_as_an_outage_judges_nobody() -> N
 
         async def overdue(call: Hook) -> Sequence[str]:
             found: Sequence[str] = await call()
-            reaper._presence.missed()
+            contact = reaper._presence
+            assert isinstance(contact, StoreContact)
+            contact.missed()
             return found
 
         it.store.on("workers.overdue", overdue)

@@ -59,7 +59,7 @@ async def test_a_job_that_has_ended_is_too_late_to_cancel() -> None:
 # --- running, on the loop ------------------------------------------------------------------------
 
 
-def test_a_running_coroutine_is_cancelled_within_a_second_without_waiting_for_the_beat() -> None:
+def test_a_running_coroutine_is_cancelled_within_a_second_without_a_heartbeat() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")
         async def job() -> None:
@@ -87,7 +87,7 @@ def test_a_running_coroutine_is_cancelled_within_a_second_without_waiting_for_th
     simulate(scenario, heartbeat=100, lease=1000, poll=1000)
 
 
-def test_without_hints_the_next_beat_brings_the_request() -> None:
+def test_without_hints_the_next_heartbeat_brings_the_request() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")
         async def job() -> None:
@@ -171,7 +171,7 @@ def test_success_wins_over_a_request() -> None:
     assert simulate(scenario).state is State.SUCCEEDED
 
 
-def test_a_handler_that_swallows_the_request_goes_on_and_is_not_asked_again_and_again() -> None:
+def test_a_handler_that_swallows_a_cancel_continues_and_is_asked_once() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")
         async def deaf() -> str:
@@ -198,7 +198,7 @@ def test_a_handler_that_swallows_the_request_goes_on_and_is_not_asked_again_and_
     simulate(scenario)
 
 
-def test_cleaning_up_after_a_request_is_not_disturbed_by_the_next_beat() -> None:
+def test_cleaning_up_after_a_request_is_not_disturbed_by_the_next_heartbeat() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")
         async def tidy() -> None:
@@ -251,7 +251,7 @@ def test_any_other_end_gives_way_to_a_request(end: BaseException) -> None:
     simulate(scenario)
 
 
-def test_what_a_handler_raised_after_a_request_is_remembered() -> None:
+def test_an_error_after_a_cancel_request_is_stored() -> None:
     async def scenario(world: World) -> JobRecord:
         @world.app.task(name="job")
         async def job() -> None:

@@ -77,7 +77,7 @@ async def test_the_limit_is_a_setting() -> None:
         assert size(await failed(it, rant)) <= 2000
 
 
-async def test_a_deep_recursion_is_told_in_few_lines() -> None:
+async def test_a_deep_recursion_is_stored_in_few_lines() -> None:
     def dig(depth: int) -> int:
         return dig(depth + 1) + 1
 

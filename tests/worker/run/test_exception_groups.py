@@ -119,7 +119,7 @@ async def test_of_several_the_strongest_decides_and_nothing_free_hides_an_error(
         assert expected in (found, found[0])
 
 
-async def test_throttled_together_the_queue_rests_if_one_of_them_says_so() -> None:
+async def test_throttled_together_the_queue_cools_down_if_one_says_so() -> None:
     async with bench() as it:
         alone = Throttled(2, cool_queue=False)
         await ended(it, group(alone, Throttled(1)))
@@ -149,7 +149,7 @@ async def test_lists_of_exceptions_look_into_groups(
         assert (await ended(it, group(*errors), **lists)).state is state
 
 
-async def test_what_is_no_ordinary_exception_in_a_group_still_is_a_crash() -> None:
+async def test_a_base_exception_in_a_group_is_still_a_crash() -> None:
     async with bench() as it:
         error = BaseExceptionGroup("both", [GiveUp("no"), SystemExit(3)])
         record = await ended(it, error)

@@ -65,7 +65,7 @@ async def settled(job: Job[Any]) -> JobRecord:
 # --- ends ----------------------------------------------------------------------------------------
 
 
-async def test_what_a_handler_returns_is_the_result(executor: str, worker: Worker) -> None:
+async def test_the_return_value_of_a_handler_is_the_result(executor: str, worker: Worker) -> None:
     jobs = [await task(executor, "echo").enqueue(n) for n in range(5)]
     assert [await job.result(timeout=15) for job in jobs] == [0, 1, 2, 3, 4]
 
@@ -79,7 +79,7 @@ async def test_a_task_that_stores_no_result_may_return_any_object(
     assert (record.state, record.result) == (State.SUCCEEDED, None)
 
 
-async def test_what_a_handler_raises_is_stored_with_its_traceback(
+async def test_an_exception_of_a_handler_is_stored_with_its_traceback(
     executor: str, worker: Worker
 ) -> None:
     job = await task(executor, "broken").enqueue()
@@ -196,7 +196,7 @@ async def test_a_second_run_knows_what_went_wrong(executor: str, worker: Worker)
     assert await job.result(timeout=15) == "ValueError: first"
 
 
-async def test_what_is_logged_reaches_the_workers_log(executor: str, worker: Worker) -> None:
+async def test_log_lines_of_handlers_reach_the_workers_log(executor: str, worker: Worker) -> None:
     with logged("shop") as shop, logged() as own:
         job = await task(executor, "tell").enqueue()
         await job.result(timeout=15)
@@ -206,7 +206,7 @@ async def test_what_is_logged_reaches_the_workers_log(executor: str, worker: Wor
     assert traced.exc_info is not None or "KeyError: 'lost'" in (traced.exc_text or "")
 
 
-async def test_what_is_logged_is_kept_with_the_run(executor: str, worker: Worker) -> None:
+async def test_log_lines_of_handlers_are_stored_with_the_run(executor: str, worker: Worker) -> None:
     job = await task(executor, "tell").enqueue()
     await job.result(timeout=15)
     storage = await parts_of(app).storage()

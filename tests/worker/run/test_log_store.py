@@ -142,7 +142,7 @@ async def test_a_run_keeps_a_thousand_lines_and_says_how_many_more_there_were() 
         assert "84 more lines" in long[-1].text
 
 
-async def test_what_is_kept_holds_no_secret_and_can_be_stored_anywhere() -> None:
+async def test_stored_log_lines_hold_no_secret_and_fit_every_store() -> None:
     shop.propagate = False  # half a letter cannot be printed either
     async with bench() as it:
 
@@ -189,7 +189,7 @@ async def test_logging_is_left_as_it_was() -> None:
         assert logging.getLogRecordFactory() is before
 
 
-async def test_a_record_factory_of_the_programs_own_goes_on() -> None:
+async def test_a_custom_record_factory_keeps_working() -> None:
     before = logging.getLogRecordFactory()
 
     def own(*args: Any, **named: Any) -> logging.LogRecord:
@@ -300,7 +300,7 @@ async def test_lines_that_cannot_be_stored_do_not_take_others_with_them() -> Non
         assert it.store.calls["journal.append_logs"] == 4  # both, each of both, and the next
 
 
-async def test_a_destructor_that_logs_while_lines_are_added_stops_nobody() -> None:
+async def test_a_destructor_that_logs_while_lines_are_added_causes_no_deadlock() -> None:
     async with bench() as it:
 
         @it.app.task(name="job")

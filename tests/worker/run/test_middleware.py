@@ -83,7 +83,7 @@ async def test_a_layer_may_answer_without_calling_the_rest(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_a_layer_raises_is_the_jobs_end(kind: str) -> None:
+async def test_an_exception_of_middleware_ends_the_job(kind: str) -> None:
     async with bench() as it:
 
         @it.app.middleware
@@ -156,7 +156,7 @@ async def test_layers_and_handler_share_context_and_variables(kind: str) -> None
         assert colour.get() == "none"
 
 
-async def test_what_a_plain_function_gives_back_to_await_is_awaited_inside_the_layers() -> None:
+async def test_an_awaitable_of_a_plain_function_is_awaited_inside_the_middleware() -> None:
     async with bench() as it:
 
         @it.app.middleware
@@ -259,7 +259,7 @@ async def test_arguments_that_do_not_fit_meet_no_layer() -> None:
     [lambda ctx, call_next: None, "not even callable"],
     ids=["plain", "text"],
 )
-def test_what_is_no_layer_is_refused(layer: Any) -> None:
+def test_invalid_middleware_is_refused(layer: Any) -> None:
     with pytest.raises(DefinitionError, match="async def name"):
         Windlass("memory://").middleware(layer)
 
@@ -382,7 +382,7 @@ def test_a_lifespan_that_fails_keeps_the_worker_from_starting() -> None:
     simulate(scenario)
 
 
-async def test_a_lifespan_ends_also_when_the_worker_cannot_go_on() -> None:
+async def test_a_lifespan_ends_also_when_the_worker_cannot_continue() -> None:
     closed: list[bool] = []
     async with Windlass("memory://") as app:
 
@@ -402,7 +402,7 @@ async def test_a_lifespan_ends_also_when_the_worker_cannot_go_on() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["coroutine", "no argument"])
-def test_what_is_no_lifespan_is_refused(wrong: str) -> None:
+def test_an_invalid_lifespan_is_refused(wrong: str) -> None:
     async def coroutine(app: Windlass) -> None: ...
 
     async def lonely() -> AsyncIterator[None]:
@@ -435,7 +435,7 @@ def test_a_listener_that_would_have_to_be_awaited_is_refused() -> None:
         Windlass("memory://").on_transition(listener)  # type: ignore[arg-type]
 
 
-async def test_a_listener_that_exits_harms_nobody() -> None:
+async def test_a_listener_that_exits_stops_no_worker() -> None:
     async with bench() as it:
 
         @it.app.on_transition
@@ -483,7 +483,7 @@ async def test_ids_travel_to_the_jobs_that_a_job_enqueues(way: str) -> None:
         await asyncio.to_thread(it.app.blocking.close)
 
 
-async def test_what_a_call_says_itself_wins_over_what_it_would_inherit() -> None:
+async def test_values_of_a_call_override_inherited_ones() -> None:
     async with bench() as it:
 
         @it.app.task(name="child")

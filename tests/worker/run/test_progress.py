@@ -168,7 +168,7 @@ async def test_a_run_that_has_ended_is_not_reported_any_more() -> None:
         await it.engine.progress.close()
 
 
-def test_what_a_run_said_last_is_stored_with_its_outcome() -> None:
+def test_the_last_note_of_a_run_is_stored_with_its_outcome() -> None:
     async def scenario(world: World) -> None:
         store = await world.tampered()
 
@@ -204,7 +204,7 @@ def test_jobs_that_say_nothing_cost_no_report() -> None:
 
 
 @pytest.mark.parametrize("executor", process_app.EXECUTORS)
-async def test_the_last_word_is_stored_in_every_executor(executor: str) -> None:
+async def test_the_last_note_is_stored_in_every_executor(executor: str) -> None:
     app = process_app.app
     with testing.isolated(app):
         async with app, app.worker():
@@ -251,7 +251,7 @@ def test_a_note_that_no_store_could_write_spoils_no_other() -> None:
     simulate(scenario)
 
 
-def test_a_store_that_fails_on_a_note_in_any_way_keeps_nobody_from_reporting() -> None:
+def test_any_error_of_the_store_on_one_note_blocks_no_other_report() -> None:
     async def scenario(world: World) -> None:
         store = await world.tampered()
         broken = True

@@ -87,7 +87,7 @@ async def test_closing_lets_busy_threads_end_with_their_function() -> None:
     await until(lambda: not thread.is_alive())
 
 
-async def test_what_a_function_raises_is_delivered() -> None:
+async def test_an_exception_of_a_function_is_delivered() -> None:
     threads = ThreadPool()
 
     def fail() -> None:
@@ -99,7 +99,7 @@ async def test_what_a_function_raises_is_delivered() -> None:
     threads.close()
 
 
-def test_a_function_that_outlives_its_loop_harms_nobody() -> None:
+def test_a_function_that_outlives_its_loop_causes_no_error() -> None:
     go, ended = threading.Event(), threading.Event()
 
     def outlive() -> None:
@@ -157,7 +157,7 @@ async def test_a_function_that_keeps_its_slot_is_named_and_loudly_when_it_was_th
         await until(lambda: it.engine.slots.used == 0)
 
 
-def test_a_coroutine_that_goes_on_after_its_timeout_is_named_once() -> None:
+def test_a_coroutine_that_ignores_its_timeout_is_logged_once() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="stubborn", timeout=2)
         async def stubborn() -> None:
@@ -189,7 +189,7 @@ def wrapped(coroutine: Any) -> Any:
     return plain
 
 
-async def test_what_a_plain_function_gives_back_is_awaited_on_the_loop() -> None:
+async def test_an_awaitable_of_a_plain_function_is_awaited_on_the_loop() -> None:
     async with bench() as it:
         here = threading.get_ident()
 
@@ -201,7 +201,7 @@ async def test_what_a_plain_function_gives_back_is_awaited_on_the_loop() -> None
         assert (job.state, job.result) == (State.SUCCEEDED, b"true")
 
 
-async def test_what_is_awaited_for_a_plain_function_has_its_timeout() -> None:
+async def test_an_awaitable_of_a_plain_function_has_its_timeout() -> None:
     async with bench() as it:
 
         async def slow() -> None:
@@ -213,7 +213,7 @@ async def test_what_is_awaited_for_a_plain_function_has_its_timeout() -> None:
         assert job.error.kind.endswith("JobTimeout")
 
 
-async def test_what_is_awaited_for_a_plain_function_can_be_cancelled() -> None:
+async def test_an_awaitable_of_a_plain_function_can_be_cancelled() -> None:
     async with bench() as it:
         begun = asyncio.Event()
 
@@ -254,7 +254,7 @@ async def test_stuck_threads_never_let_a_worker_run_more_than_its_slots() -> Non
         assert max(most) == 2
 
 
-async def test_a_function_is_told_that_its_time_is_up() -> None:
+async def test_a_function_can_see_that_its_time_is_up() -> None:
     async with bench() as it:
         told: list[bool] = []
 
@@ -267,7 +267,7 @@ async def test_a_function_is_told_that_its_time_is_up() -> None:
         assert told == [True]
 
 
-async def test_a_stuck_thread_that_raises_in_the_end_bothers_nobody() -> None:
+async def test_a_stuck_thread_that_raises_in_the_end_causes_no_error() -> None:
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))

@@ -57,7 +57,7 @@ async def test_a_job_stored_without_a_timeout_follows_its_worker(
     assert await outcome(url, {"timeout": producer}, {"timeout": worker}) is state
 
 
-async def test_a_task_without_a_timeout_has_none_whatever_the_app_says() -> None:
+async def test_a_task_with_timeout_none_ignores_the_app_timeout() -> None:
     async with bench(timeout=SHORT) as it:
 
         @it.app.task(timeout=None)

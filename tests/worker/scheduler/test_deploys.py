@@ -30,7 +30,7 @@ async def test_an_edit_that_leaves_the_slots_alone_keeps_one_that_is_due(stage: 
 
 
 @pytest.mark.parametrize("order", ["pause", "remove"])
-async def test_what_is_stopped_while_it_is_due_does_not_fire(stage: Stage, order: str) -> None:
+async def test_a_due_schedule_that_is_paused_does_not_fire(stage: Stage, order: str) -> None:
     await stage.declare()
     await stage.advance(61)
     await getattr(stage.book, order)("nightly", by="ann")
@@ -40,7 +40,7 @@ async def test_what_is_stopped_while_it_is_due_does_not_fire(stage: Stage, order
 
 
 @pytest.mark.parametrize("order", ["pause", "remove", "delete"])
-async def test_what_is_stopped_between_the_look_and_the_write_does_not_fire(
+async def test_a_schedule_paused_between_read_and_write_does_not_fire(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     await stage.declare()
@@ -60,7 +60,7 @@ async def test_what_is_stopped_between_the_look_and_the_write_does_not_fire(
     assert await stage.jobs() == []
 
 
-async def test_deploys_that_take_turns_fire_no_slot_twice_and_leave_people_their_word(
+async def test_alternating_deploys_fire_no_slot_twice_and_keep_operators_values(
     stage: Stage,
 ) -> None:
     await stage.declare(rule=Every(MINUTE), overlap="allow")

@@ -130,7 +130,7 @@ async def test_the_slot_of_a_rule_that_waits_is_a_period_after_the_end(stage: St
     assert await stage.slots() == [START, START + 80 * SECOND]
 
 
-async def test_a_cancelled_run_lets_a_rule_that_waits_go_on(stage: Stage) -> None:
+async def test_a_cancelled_run_releases_a_schedule_that_waits_for_it(stage: Stage) -> None:
     await stage.declare(rule=Every(MINUTE, after="end"))
     scheduler = stage.scheduler()
     await scheduler.step()
@@ -164,7 +164,7 @@ async def test_a_run_that_was_cancelled_does_not_end_a_row_of_failures(stage: St
 # --- what is broken -------------------------------------------------------------------------------
 
 
-async def test_an_instant_before_the_epoch_fires_at_once_and_harms_nobody(stage: Stage) -> None:
+async def test_an_instant_before_the_epoch_fires_at_once_and_affects_no_other(stage: Stage) -> None:
     await stage.declare("old", rule=Once(datetime(1969, 1, 1, tzinfo=UTC)))
     await stage.declare()
     await stage.advance(60)
@@ -172,7 +172,7 @@ async def test_an_instant_before_the_epoch_fires_at_once_and_harms_nobody(stage:
     assert all(len(job.id) == 32 and int(job.id, 16) for job in await stage.jobs())
 
 
-async def test_a_schedule_that_another_process_could_not_read_goes_on_when_one_can(
+async def test_a_schedule_continues_once_a_process_can_read_it(
     stage: Stage,
 ) -> None:
     await stage.declare("declared")
@@ -188,7 +188,7 @@ async def test_a_schedule_that_another_process_could_not_read_goes_on_when_one_c
     assert await stage.scheduler().step() == 3
 
 
-async def test_new_code_mends_a_schedule_that_could_not_go_on(stage: Stage) -> None:
+async def test_new_code_repairs_a_disabled_schedule(stage: Stage) -> None:
     await stage.declare()
     known = await stage.known()
     state = msgspec.structs.replace(known.state, problem="cannot compute its next slot")
@@ -216,7 +216,7 @@ async def test_new_code_mends_a_schedule_that_could_not_go_on(stage: Stage) -> N
     ],
     ids=lambda body: repr(body[:40]),
 )
-async def test_what_cannot_be_read_is_out_of_the_way_and_can_be_deleted(
+async def test_an_unreadable_schedule_blocks_no_other_and_can_be_deleted(
     stage: Stage, body: bytes
 ) -> None:
     await stage.declare()
@@ -319,7 +319,7 @@ def test_a_worker_that_runs_until_it_is_empty_fires_what_is_due_first() -> None:
 # --- many -----------------------------------------------------------------------------------------
 
 
-async def test_thousands_that_are_due_at_once_fire_in_bites_whatever_is_among_them(
+async def test_thousands_of_due_schedules_fire_in_chunks_with_any_among_them(
     stage: Stage,
 ) -> None:
     count = 5 * DUE_PER_STEP
@@ -342,7 +342,7 @@ async def test_thousands_that_are_due_at_once_fire_in_bites_whatever_is_among_th
     assert scheduler.pause > timedelta(0)
 
 
-async def test_what_many_have_missed_is_written_in_bites(
+async def test_missed_slots_of_many_schedules_are_written_in_chunks(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(30):
@@ -360,7 +360,7 @@ async def test_what_many_have_missed_is_written_in_bites(
     assert sizes == [1000, 1000, 1000]
 
 
-async def test_one_bite_that_has_to_wait_stops_no_other(
+async def test_one_chunk_that_has_to_wait_stops_no_other(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(30):

@@ -95,7 +95,7 @@ def test_a_breaker_opens_after_ten_failures_in_a_row() -> None:
     assert "breaker" in report.runs[0].outcome
 
 
-def test_without_a_breaker_a_doomed_schedule_goes_on() -> None:
+def test_without_a_breaker_a_failing_schedule_continues() -> None:
     async def scenario(world: World) -> int:
         ran = []
 
@@ -237,7 +237,7 @@ def test_a_worker_that_stops_lets_its_runs_end(caplog: pytest.LogCaptureFixture)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_what_was_missed_while_nothing_ran_is_caught_up_once() -> None:
+def test_slots_missed_without_workers_are_caught_up_once() -> None:
     """H-12: a restart computed the next slot from now."""
 
     async def scenario(world: World) -> list[datetime | None]:
@@ -355,7 +355,7 @@ async def test_schedules_can_be_made_changed_and_triggered_at_run_time() -> None
             await app.admin.schedules.get("eu")
 
 
-async def test_what_a_person_changed_is_shown_beside_what_the_code_says() -> None:
+async def test_an_operators_value_is_shown_beside_the_codes() -> None:
     async with Windlass("memory://") as app:
 
         @app.schedule(Every(60))
@@ -375,7 +375,7 @@ async def test_what_a_person_changed_is_shown_beside_what_the_code_says() -> Non
 # --- bad input ------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_scheduled_is_refused_where_it_is_written() -> None:
+def test_an_invalid_schedule_is_refused_where_it_is_declared() -> None:
     app = Windlass("memory://")
 
     @app.task(name="needs")
@@ -400,7 +400,7 @@ def test_what_cannot_be_scheduled_is_refused_where_it_is_written() -> None:
         app.schedule(Every(1), name="us", args=("us",))(needs.call("us"))
 
 
-async def test_a_schedule_with_a_delay_of_its_own_is_refused() -> None:
+async def test_a_schedule_with_a_delay_is_refused() -> None:
     async with Windlass("memory://") as app:
 
         @app.task(name="tick")

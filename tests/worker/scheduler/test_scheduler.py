@@ -155,7 +155,7 @@ async def test_of_two_schedulers_that_make_the_same_move_at_once_one_tells_and_d
     assert done == ["swept"]
 
 
-async def test_a_write_whose_answer_was_lost_is_told_of_when_it_is_repeated(stage: Stage) -> None:
+async def test_a_write_whose_answer_was_lost_is_published_when_repeated(stage: Stage) -> None:
     told: list[Event] = []
     stage.bus.subscribe(told.append)
     await stage.declare()
@@ -234,7 +234,7 @@ async def test_a_trigger_that_meets_a_held_key_makes_nothing_and_names_the_holde
     assert [run.job for run in (await stage.known()).state.runs] == [made.job.id]
 
 
-async def test_who_does_not_lead_fires_only_what_was_left_for_long(stage: Stage) -> None:
+async def test_a_follower_fires_only_slots_that_the_leader_left_for_long(stage: Stage) -> None:
     await stage.declare()
     backup = stage.scheduler(leading=False)
     await stage.advance(60)
@@ -283,7 +283,7 @@ async def test_missed_slots_follow_the_policy(
     assert known.row.next_at == START + 3 * HOUR + 30 * MINUTE
 
 
-async def test_what_is_hardly_late_was_not_missed(stage: Stage) -> None:
+async def test_a_slot_that_is_hardly_late_is_not_missed(stage: Stage) -> None:
     await stage.declare(rule=Every(10), missed=Missed.SKIP, overlap="allow")
     await stage.advance(35)
     await stage.scheduler().step()
@@ -301,7 +301,7 @@ async def test_an_overdue_one_time_schedule_fires_once_and_never_again(stage: St
     assert (await stage.known()).state.ended
 
 
-async def test_a_manual_schedule_waits_for_somebody(stage: Stage) -> None:
+async def test_a_manual_schedule_waits_for_an_operator(stage: Stage) -> None:
     await stage.declare(rule=Manual())
     await stage.advance(HOUR)
     assert await stage.scheduler().step() == 0
@@ -331,7 +331,7 @@ async def test_a_slot_is_left_out_while_the_run_before_is_active(stage: Stage) -
     assert "still active" in outcomes[1]
 
 
-async def test_no_more_than_so_many_runs_are_active(stage: Stage) -> None:
+async def test_the_number_of_active_runs_is_bounded(stage: Stage) -> None:
     await stage.declare(overlap=2)
     for _ in range(5):
         await stage.advance(60)
@@ -402,7 +402,7 @@ async def test_an_open_breaker_leaves_slots_out_without_failing_them(stage: Stag
 # --- code and people ----------------------------------------------------------------------------
 
 
-async def test_code_changes_what_nobody_has_touched(stage: Stage) -> None:
+async def test_code_changes_values_that_no_operator_has_set(stage: Stage) -> None:
     await stage.declare()
     await stage.declare(rule=Every(HOUR))
     known = await stage.known()
@@ -410,7 +410,7 @@ async def test_code_changes_what_nobody_has_touched(stage: Stage) -> None:
     assert known.row.next_at == START + HOUR
 
 
-async def test_what_a_person_changed_survives_a_restart_and_a_deploy(stage: Stage) -> None:
+async def test_an_operators_change_survives_a_restart_and_a_deploy(stage: Stage) -> None:
     await stage.declare()
     await stage.book.change("nightly", by="ann", rule=Every(2 * MINUTE))
     await stage.declare()  # a restart
@@ -437,6 +437,49 @@ async def test_a_paused_schedule_stays_paused_over_restarts_and_misses_nothing(
     assert await stage.scheduler().step() == 1
     known = await stage.known()
     assert known.state.changed_by == "ann"
+
+
+@pytest.mark.parametrize(("missed", "runs"), [(Missed.SKIP, 0), (Missed.ONE, 1), (Missed.ALL, 6)])
+async def test_while_all_schedules_are_paused_none_fires_and_then_each_by_its_missed_option(
+    stage: Stage, missed: Missed, runs: int
+) -> None:
+    declared: dict[str, Any] = {"rule": Every(30 * MINUTE), "missed": missed, "overlap": "allow"}
+    await stage.declare(**declared)
+    await stage.storage.schedules.pause()
+    await stage.advance(3 * HOUR + 10 * MINUTE)
+    await stage.declare(**declared)  # a restart
+    assert await stage.scheduler().step() == 0
+    await stage.storage.schedules.resume()
+    assert await stage.scheduler().step() == runs
+    await stage.advance(20 * MINUTE)
+    assert await stage.scheduler().step() == 1
+
+
+async def test_a_pause_of_all_schedules_leaves_the_upkeep_of_the_storage_running(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    def chore(name: str) -> BoundChore:
+        async def run() -> str:
+            ran.append(name)
+            return "done"
+
+        return run
+
+    names = ("windlass.retention", "ours.clean")
+    for name in names:
+        await stage.declare(name, job=None)
+    scheduler = stage.scheduler(chores={name: chore(name) for name in names})
+    await stage.storage.schedules.pause()
+    with caplog.at_level(logging.INFO, "windlass"):
+        for _ in range(2):
+            await stage.advance(MINUTE)
+            await scheduler.step()
+            await scheduler.close()
+    assert ran == ["windlass.retention"] * 2
+    assert scheduler.pause == timedelta(seconds=1)
+    assert caplog.messages == ["all schedules are paused"]
 
 
 async def test_a_removed_schedule_does_not_come_back_with_its_code(stage: Stage) -> None:
@@ -470,7 +513,7 @@ async def test_a_restart_keeps_the_stored_next_slot(stage: Stage) -> None:
     assert await stage.slots() == [START + MINUTE]
 
 
-async def test_a_schedule_that_no_process_declares_is_held_and_goes_on_later(
+async def test_an_undeclared_schedule_is_held_and_continues_later(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await stage.declare(rule=Every(HOUR))

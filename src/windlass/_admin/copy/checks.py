@@ -20,9 +20,10 @@ _WIDTH = 2**256
 
 
 async def refuse_workers(storage: Storage, refusal: type[WindlassError]) -> None:
-    """Raise ``refusal`` if somebody works there: what they do while it is copied would be lost.
+    """Raise ``refusal`` if a worker is live there: its changes during the copy would be lost.
 
-    A worker that was not heard of within its lease, or whose death can be proven, does not count.
+    A worker whose last heartbeat is older than its lease, or whose death can be proven, does not
+    count.
     """
     now = await storage.now()
     live = [
@@ -42,7 +43,7 @@ class JobChecksum:
     """Counts jobs, and sums up a checksum of each: the order they come in does not matter."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start with no thing counted."""
         self.count: int = 0
         self._sum = 0
 
@@ -61,12 +62,14 @@ class JobChecksum:
 
     @staticmethod
     def digest(told: bytes) -> str:
-        """Of one thing."""
+        """Return the digest of one thing."""
         return hashlib.sha256(told).hexdigest()
 
 
 def _placeless(stored: StoredJob) -> StoredJob:
-    """Without what each store numbers for itself, and what ends by itself while it is copied."""
+    """Return the job without the values that each store numbers for itself, or that end by
+    themselves during a copy.
+    """
     replace = msgspec.structs.replace
     passes = stored.unique is not None and stored.unique.window is Window.FOR_A_TIME
     return replace(

@@ -1,7 +1,7 @@
-"""Everything out of one storage and into another, so that nothing is lost and all of it is shown.
+"""Copies jobs, limits, schedules, settings and history from one storage into another.
 
-Jobs, limits, schedules, settings and history. It may be broken off at any point and run again:
-whatever is there already is left out, and at the end both sides are counted and compared.
+You can interrupt it at any point and run it again: records that are there already are left out. At
+the end both sides are counted and compared.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class CopyProgress(msgspec.Struct, frozen=True):
     """jobs, rollups …, and at last: check"""
     done: int
     total: int | None
-    """None: nobody has counted."""
+    """None: not counted."""
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was moved, and whether both sides hold the same."""
+    """The number of copied records, and whether both sides hold the same."""
 
     source: str
     target: str
@@ -97,7 +97,7 @@ def _subject(source: Storage) -> str:
 
 
 async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -> bool:
-    """Whether an earlier run has left its mark; CopyRefused where others have left jobs."""
+    """Return whether an earlier run has left its mark; CopyRefused where others have left jobs."""
     begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
         message = (
@@ -196,6 +196,8 @@ class _Copy:
         for write, answer in zip(writes, answers, strict=True):
             if answer.what is not Written.WRITTEN:
                 self._problems.append(f"schedule {write.name!r} changed in the target meanwhile")
+        if await self._source.schedules.paused() is not None:
+            await self._target.schedules.pause()
         declared = [row.name for row in rows if row.declared_at is not None]
         if declared:
             await self._target.schedules.declare(declared)
@@ -229,7 +231,9 @@ class _Copy:
         await self._compare_settings()
 
     async def _compare_settings(self) -> None:
-        """What the target has beside that is its own affair: a deploy may have been there first."""
+        """Compare the settings. Further settings of the target are ignored: a deploy may have been
+        there first.
+        """
         here, there = [await _settings_of(one) for one in (self._source, self._target)]
         for name, value in here.items():
             if there.get(name) != value:
@@ -271,7 +275,9 @@ class _Copy:
 
 
 async def _events_of(storage: Storage) -> AsyncIterator[Sequence[EventRecord]]:
-    """In pages by time. Those of one instant must fit on a page, so a page grows until they do."""
+    """Yield events in pages by time. Those of one instant must fit on a page, so a page grows until
+    they do.
+    """
     since, until = _LONG_AGO, await storage.now() + timedelta(days=1)
     size = _BITE
     while page := await storage.journal.events(since, until, limit=size):

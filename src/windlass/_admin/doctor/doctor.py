@@ -50,6 +50,7 @@ class DoctorAdmin:
                 found.append(await work_checks.check_wakeups(storage, other))
         found += work_checks.check_workers(crew)
         found += work_checks.check_queues(counts, crew)
+        found += work_checks.check_schedules(await storage.schedules.paused(), now)
         known = self._session.tasks if tasks is None else tasks
         found += work_checks.check_tasks(sample, crew, known.names_and_aliases)
         found += work_checks.check_argument_mismatches(sample)

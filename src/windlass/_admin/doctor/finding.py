@@ -23,7 +23,7 @@ class Finding(msgspec.Struct, frozen=True):
     level: Level
     text: str
     fix: str = ""
-    """What to do about it; empty for ``ok``."""
+    """The advice; empty for ``ok``."""
 
 
 def ok(name: str, text: str) -> Finding:

@@ -1,4 +1,4 @@
-"""What a backend says of itself, judged: see `Storage.health` for the names."""
+"""Checks of the values that a backend reports: see `Storage.health` for the names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _FULL = (0.8, 0.95)
 
 
 def check_health(facts: HealthFacts) -> Iterator[Finding]:
-    """In the order in which they matter; what the backend does not say is left out."""
+    """Yield findings in the order in which they matter; values that the backend does not report are
+    left out.
+    """
     if "wal" in facts or "filesystem" in facts:
         yield from _file(facts)
     elif "appendonly" in facts or "eviction" in facts:

@@ -26,6 +26,7 @@ __all__ = [
     "check_clocks",
     "check_payloads",
     "check_queues",
+    "check_schedules",
     "check_tasks",
     "check_wakeups",
     "check_workers",
@@ -33,7 +34,7 @@ __all__ = [
 
 _SKEW = (timedelta(seconds=2), timedelta(seconds=30))
 _HINT_QUEUE = "windlass-doctor"
-"""Nobody's: it is paused and resumed at once, which is the smallest write that wakes everybody."""
+"""An unused queue. Pausing and resuming it at once is the smallest write that wakes all workers."""
 _PATIENCE, _AGAIN = 6.0, 0.5
 _SLOW = 1.0
 
@@ -46,7 +47,7 @@ class LiveWorkers(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, records: Sequence[WorkerRecord], now: datetime) -> LiveWorkers:
-        """Those that are not dead or gone, by whether they were heard of in time."""
+        """Return those that are not dead or gone, by whether they were heard of in time."""
         return cls(
             [one for one in records if one.standing(now) in HEARD],
             [one for one in records if one.standing(now) is Standing.SILENT],
@@ -125,6 +126,16 @@ def _many(one: QueueCounts) -> str:
     least = one.cap is not None and one.cap in (one.ready, one.scheduled)
     more, verb = " or more" if least else "", "waits" if waiting == 1 else "wait"
     return f"{plural(waiting, 'job')}{more} {verb}"
+
+
+def check_schedules(paused: datetime | None, now: datetime) -> Iterator[Finding]:
+    """Find that an operator paused all schedules."""
+    if paused is not None:
+        yield warn(
+            "schedules_paused",
+            f"All schedules are paused, for {brief(now - paused)}: none enqueues a job.",
+            f"Resume them: {shell_command('schedules', 'resume', '--all')}",
+        )
 
 
 def check_tasks(
@@ -264,9 +275,10 @@ async def check_wakeups(listening: Storage, speaking: Storage) -> Finding:
 
 
 async def _until_heard(speaking: Storage, heard: asyncio.Event) -> float | None:
-    """Seconds from saying to hearing; said again, for whoever listens may still be connecting.
+    """Measure the seconds from a wake-up to its arrival. It repeats the wake-up, because the
+    listener may still be connecting.
 
-    Twice: what is heard first may be that the line is up.
+    It measures twice: the first arrival may only show that the connection is up.
     """
     took: float | None = None
     until = monotonic() + _PATIENCE

@@ -1,4 +1,4 @@
-"""What the workers of a queue said of themselves: their tasks, their release, their clock."""
+"""Facts that the workers of a queue registered: their tasks, their release, their clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED = 20
 
 
 def capability_causes(facts: JobFacts) -> Iterator[Cause]:
-    """None of them has the task, all of them are old, or a clock is off."""
+    """Yield the causes: no worker has the task, all of them are old, or a clock is off."""
     if not facts.crew.serving:
         return
     if facts.job.missed_at is None and facts.crew.lacks(facts.job.task):
@@ -31,7 +31,7 @@ def capability_causes(facts: JobFacts) -> Iterator[Cause]:
 
 
 def missing_task_advice(facts: JobFacts) -> str:
-    """What makes workers know a job's task."""
+    """Return the advice that makes workers know a job's task."""
     plugin = plugin_of(facts.job.tags)
     if plugin is not None:
         return f"install plugin {plugin} in their app, app.install(…)"
@@ -89,7 +89,7 @@ def _all_versions(workers: Sequence[WorkerRecord]) -> list[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """1.10 is newer than 1.9; what follows the numbers does not count."""
+    """Return the numbers of a version: 1.10 is newer than 1.9. The rest does not count."""
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 

@@ -1,4 +1,4 @@
-"""One reason why a job is where it is, and the words such reasons are told in."""
+"""One reason for a job's state, and the wording of such reasons."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _FEW = 3
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason, with what it was read from."""
+    """One reason, with the stored values it was read from."""
 
     code: str
-    """Stays as it is from release to release."""
+    """A code that does not change between releases."""
     sentence: str
     evidence: Mapping[str, Any] = {}
-    """What the storage says, in values that JSON knows, and instants."""
+    """The stored values, as JSON types and instants."""
     until: datetime | None = None
-    """When it ends by itself. None: nobody can say, or somebody has to do something."""
+    """The instant at which it ends by itself. None: unknown, or an operator must act."""
     fix: str = ""
-    """What to do about it; nothing, where there is nothing to be done."""
+    """The advice; empty where nothing can be done."""
 
     def without(self, secrets: Sequence[str]) -> Cause:
-        """The same with these values masked, and what looks like a secret."""
+        """Return a copy with these values masked, and values that look like secrets."""
         return self.changed(lambda text: redacted_text(text, secrets))
 
     def changed(self, change: Callable[[str], str]) -> Cause:
-        """The same with every text of it changed."""
+        """Return a copy with every text changed."""
         return msgspec.structs.replace(
             self,
             sentence=change(self.sentence),
@@ -54,7 +54,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def texts(self) -> Iterator[str]:
-        """Every text of it."""
+        """Return every text."""
         found: list[str] = []
 
         def note(text: str) -> str:
@@ -78,12 +78,12 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def when(instant: datetime, now: datetime) -> str:
-    """An instant, and how far it is: at 2030-01-01 12:00:00 UTC, in 5 m."""
+    """Return an instant and its distance: at 2030-01-01 12:00:00 UTC, in 5 m."""
     return f"at {instant:%Y-%m-%d %H:%M:%S} UTC, {_apart(instant, now)}"
 
 
 def since(instant: datetime, now: datetime) -> str:
-    """How long something lasts: for 5 m, since 2030-01-01 12:00:00 UTC."""
+    """Return a duration and its start: for 5 m, since 2030-01-01 12:00:00 UTC."""
     return f"for {brief(now - instant)}, since {instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -94,12 +94,12 @@ def _apart(instant: datetime, now: datetime) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """A number of things: 1 failure, 2 failures."""
+    """Return a number of things: 1 failure, 2 failures."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def few(names: Sequence[str], more: int | None = 0) -> str:
-    """The first of them, and how many others there are; None: nobody counted them."""
+    """Return the first names, and the number of others; None: the number is unknown."""
     named = ", ".join(names[:_FEW])
     if more is None:
         return f"{named} and others"
@@ -114,8 +114,8 @@ _WHOLE = re.compile(r":? ?`windlass [^`]*`")
 
 
 def with_target(advice: str, target: str | None, url: str | None) -> str:
-    """Advice whose commands say which app or storage they are about, so that they can be pasted.
-    Neither: what is in the environment of a shell is enough.
+    """Add the app or storage to the commands of an advice, so that they can be pasted. With
+    neither, the shell's environment is enough.
     """
     if target is not None:
         app = shlex.quote(target)
@@ -127,7 +127,9 @@ def with_target(advice: str, target: str | None, url: str | None) -> str:
 
 
 def without_commands(advice: str) -> str:
-    """Advice for somebody who has a button in their place, or no way to give them."""
+    """Return the advice without commands, for readers that have a button instead or cannot run
+    them.
+    """
     return _WHOLE.sub("", advice)
 
 
@@ -136,5 +138,5 @@ def _named(advice: str, place: str) -> str:
 
 
 def shell_command(*words: str) -> str:
-    """A line for a shell: names come from whoever enqueued, and must not become commands."""
+    """Return a line for a shell. Names come from clients, and must not become commands."""
     return f"`{shlex.join(['windlass', *words])}`"

@@ -38,7 +38,7 @@ _NO_KNOWN_END = (
     "slots_busy",
     "ready",
 )
-"""From what somebody has to undo to what passes by itself."""
+"""The weight of causes that an operator must end."""
 _REMARKS = (
     *("worker_gone", "worker_silent", "cancel_requested", "expires_soon"),
     *("versions_differ", "workers_too_old", "clock_skew"),
@@ -57,7 +57,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     causes: Sequence[Cause]
     """The decisive one first: the one that holds it longest. Never empty."""
     expected_at: datetime | None
-    """When it starts, as things stand; None: nobody can say, or it has started."""
+    """The expected start; None: unknown, or it has started."""
 
 
 async def explain_job(session: AdminSession, job_id: str) -> Explanation:
@@ -116,7 +116,7 @@ def _waiting(facts: JobFacts) -> list[Cause]:
 
 
 def _weight(cause: Cause) -> tuple[int, float]:
-    """What has no end in sight first, then what ends last."""
+    """Sort causes without a known end first, then those that end last."""
     if cause.until is None:
         return _NO_KNOWN_END.index(cause.code), 0.0
     return len(_NO_KNOWN_END), -cause.until.timestamp()

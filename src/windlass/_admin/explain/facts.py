@@ -1,4 +1,4 @@
-"""What the storage says around one job: bounded looks, one after the other."""
+"""The stored facts around one job: bounded reads, one after the other."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class LimitUsage(msgspec.Struct, frozen=True):
-    """One limit a job counts against, as it stands now."""
+    """One limit a job counts against, and its usage now."""
 
     use: LimitUse
     spec: LimitSpec
     state: LimitState
 
     def counts(self, job: JobRecord) -> bool:
-        """Whether ``job`` draws on the very same budget."""
+        """Return whether ``job`` draws on the very same budget."""
         return any(use.gate == self.use.gate for use in job.limits)
 
     def cost(self, job: JobRecord) -> float:
-        """What ``job`` takes of its rate."""
+        """Return the tokens that ``job`` takes from its rate."""
         return sum(use.cost for use in job.limits if use.gate == self.use.gate)
 
 
@@ -62,8 +62,8 @@ class QueueWorkers(msgspec.Struct, frozen=True):
     """Running jobs of the queue, by worker, where a worker keeps slots for it."""
 
     def lacks(self, task: str) -> bool:
-        """Whether those that serve it all say what they can run, and none says this. A release
-        that does not say may have anything.
+        """Return whether those that serve it all say what they can run, and none says this. A
+        release that does not say may have anything.
         """
         return all(worker.start.tasks and task not in worker.start.tasks for worker in self.serving)
 
@@ -72,7 +72,7 @@ class QueueWorkers(msgspec.Struct, frozen=True):
         return worker.start.pools.get(self.queue, worker.start.slots)
 
     def load_of(self, worker: WorkerRecord) -> int:
-        """How many of those are taken."""
+        """Return how many of those are taken."""
         return self.here.get(worker.start.id, worker.running)
 
     @property
@@ -100,13 +100,13 @@ class QueueAhead(msgspec.Struct, frozen=True):
     within: timedelta = _RECENT
 
     def wait(self) -> timedelta | None:
-        """How long the line takes at the recent pace; None: nothing has ended lately, or not all
-        of the line was looked at.
+        """Return how long the line takes at the recent pace; None: nothing has ended lately, or not
+        all of the line was looked at.
         """
         return None if self.more else self.least()
 
     def least(self) -> timedelta | None:
-        """How long it takes at least, counting only those that were looked at."""
+        """Return how long it takes at least, counting only those that were looked at."""
         if not self.ended:
             return None
         return self.within * ((len(self.ahead) + 1) / self.ended)
@@ -122,7 +122,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueRecord
     queue_running: int = 0
     paused_by: AuditRecord | None = None
-    """Who paused it last, if it is paused and the record is still kept."""
+    """The operator who paused it last, if it is paused and the record is still kept."""
     crew: QueueWorkers = QueueWorkers()
     worker: WorkerRecord | None = None
     """That of a running job."""
@@ -155,7 +155,7 @@ async def gather(storage: Storage, job: JobRecord) -> JobFacts:
         paused_by=await _paused_by(storage, job.queue) if queue.paused else None,
         budgets=await _budgets(storage, job),
         running=await _running(storage, job, queue),
-        # Where nobody serves it, its place in line tells nothing, and looking for it costs.
+        # If no worker serves the queue, the job's position says nothing, and reading it costs.
         line=await _line(storage, job, now) if crew.serving and job.due <= now else QueueAhead(),
     )
 
@@ -183,7 +183,7 @@ def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> QueueWo
 
 
 async def _loads(storage: Storage, crew: QueueWorkers) -> dict[str, int]:
-    """What runs in the slots that workers keep for the queue, as far as one look reads."""
+    """Count the jobs in the slots that workers keep for the queue, as far as one read reaches."""
     loads: dict[str, int] = {}
     for worker in crew.serving[:_WORKERS]:
         if len(worker.start.pools) > 1:
@@ -195,7 +195,7 @@ async def _loads(storage: Storage, crew: QueueWorkers) -> dict[str, int]:
 
 
 async def _queue_running(storage: Storage, queue: QueueRecord) -> int:
-    """Counted only where it matters, and by looking at the jobs unless they are too many."""
+    """Count only where it matters, and by reading the jobs unless they are too many."""
     most = queue.settings.max_running
     if most is None:
         return 0
@@ -221,7 +221,7 @@ async def _budgets(storage: Storage, job: JobRecord) -> list[LimitUsage]:
 
 
 async def _running(storage: Storage, job: JobRecord, queue: QueueRecord) -> Sequence[JobRecord]:
-    """Those that may hold what it needs; of every queue, if that is a limit."""
+    """Return those that may hold what it needs; of every queue, if that is a limit."""
     if job.limits:
         return await storage.admin.find(JobFilter(states=[State.RUNNING]), limit=SAMPLE_SIZE)
     if queue.settings.max_running is None:
@@ -235,7 +235,7 @@ async def _line(storage: Storage, job: JobRecord, now: datetime) -> QueueAhead:
     older = await storage.admin.find(
         msgspec.structs.replace(waiting, before=job.seq), limit=SAMPLE_SIZE
     )
-    # A newer job stands before this one if it is more urgent, or was due sooner.
+    # A newer job comes before this one if it is more urgent, or was due sooner.
     newest = await storage.admin.find(waiting, limit=SAMPLE_SIZE)
     newer = [other for other in newest if other.seq > job.seq]
     place = _place(job)

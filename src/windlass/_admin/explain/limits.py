@@ -18,7 +18,8 @@ _NAMED = 20
 
 
 def limit_causes(facts: JobFacts) -> Iterator[Cause]:
-    """A limit that is full, a rate that is spent, a breaker that is not closed.
+    """Return the closed limits: a limit that is full, a rate that is spent, a breaker that is not
+    closed.
 
     Of a job that is not due yet only what is known to last longer: a limit that is full now says
     nothing about tomorrow.

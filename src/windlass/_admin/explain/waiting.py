@@ -91,7 +91,7 @@ def _not_due(facts: JobFacts) -> Cause:
 
 
 def _tries(job: JobRecord) -> int:
-    """Attempts spent since the last requeue."""
+    """Return the attempts spent since the last requeue."""
     return job.attempt - (job.max_attempts - job.budget)
 
 

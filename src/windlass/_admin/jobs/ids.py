@@ -18,7 +18,7 @@ _CANDIDATES = 10
 
 
 async def resolve_id(session: AdminSession, job_id: str) -> JobId:
-    """Return the whole id that a shortened one stands for. A whole id is not looked up."""
+    """Return the whole id for a shortened one. A whole id is not looked up."""
     stored = id_as_stored(job_id)
     if is_full_id(stored.lower()):
         return JobId(stored.lower())

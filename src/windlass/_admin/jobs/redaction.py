@@ -1,4 +1,4 @@
-"""What people are shown of pages and logs: everything but secrets."""
+"""Redaction of pages and logs: people see everything except secrets."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _STEP = 200
 
 
 class KeyMasks:
-    """What is shown of keys in one installation."""
+    """The visible form of keys in one installation."""
 
     def __init__(self, storage: Callable[[], Awaitable[Storage]]) -> None:
         self._storage = storage
         self._secret = ""
 
     async def secret(self) -> str:
-        """The secret of the installation, made by whoever needs it first. Empty where it cannot be
-        stored: then nothing is shown of a digest.
+        """Return the secret of the installation; the first caller makes it. Empty if it cannot be
+        stored: then digests are hidden.
         """
         if not self._secret:
             store = (await self._storage()).admin
@@ -67,18 +67,18 @@ class KeyMasks:
         return self._secret
 
     async def text(self, text: str) -> str:
-        """A text in which keys may stand."""
+        """Return a text with its keys masked."""
         return mask_digests(text, await self.secret()) if has_digest(text) else text
 
     async def jobs(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
-        """Jobs with their keys and limits as they are shown."""
+        """Return jobs with their keys and limits as they are shown."""
         if not any(has_digest(text) for job in jobs for text in _keys_of(job)):
             return list(jobs)
         secret = await self.secret()
         return [_shaded_job(job, secret) for job in jobs]
 
     async def states(self, states: Sequence[LimitState]) -> Sequence[LimitState]:
-        """The budgets of a limit, by key as it is shown."""
+        """Return the budgets of a limit, by key as it is shown."""
         if not any(has_digest(state.key) for state in states):
             return states
         secret = await self.secret()
@@ -86,7 +86,9 @@ class KeyMasks:
         return sorted(told, key=lambda one: one.key)
 
     async def budget(self, name: str, key: str) -> str:
-        """The stored key of a budget that is shown as ``key``; InvalidArgument if there is none."""
+        """Return the stored key of a budget that is shown as ``key``; InvalidArgument if there is
+        none.
+        """
         if not has_masked_digest(key):
             return key
         secret = await self.secret()
@@ -106,7 +108,7 @@ async def find_by_masked_key(
     """`AdminStore.find` by a key as people see it."""
     key = wanted.key
     if has_digest(key):
-        return Page(())  # nobody has seen it: it would be a guess
+        return Page(())  # not seen by the operator: it would be a guess
     if key is None or not has_masked_digest(key):
         return await store.find(wanted, limit=limit)
     task, _, _ = key.partition("/")
@@ -144,7 +146,7 @@ def _shaded_job(job: JobRecord, secret: str) -> JobRecord:
 
 
 async def redacted_page(page: Page) -> Page:
-    """The same jobs without their secrets."""
+    """Return the same jobs without their secrets."""
     jobs = await _off_the_loop(
         sum(_weight(job) for job in page), lambda: [redacted_job(job) for job in page]
     )
@@ -152,12 +154,12 @@ async def redacted_page(page: Page) -> Page:
 
 
 async def redacted(job: JobRecord) -> JobRecord:
-    """One job without its secrets."""
+    """Return one job without its secrets."""
     return await _off_the_loop(_weight(job), lambda: redacted_job(job))
 
 
 async def redacted_attempts(job: JobRecord, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    """The ended claims of ``job`` without its secrets."""
+    """Return the ended claims of ``job`` without its secrets."""
     said = sum(len(one.error.traceback) for one in attempts if one.error is not None)
     weight = len(job.payload) + said
     return await _off_the_loop(weight, lambda: redacted_history(job, attempts))
@@ -173,12 +175,12 @@ def _weight(job: JobRecord) -> int:
 
 
 def values_of(job: JobRecord | None) -> Sequence[str]:
-    """What must not turn up in the texts around a job."""
+    """Return the values that must not appear in the texts around a job."""
     return () if job is None else secret_values(job.payload, secret_names(job.tags))
 
 
 async def redacted_chunks(chunks: Sequence[LogChunk], job: JobRecord | None) -> Sequence[LogChunk]:
-    """The lines of a job's log without its secrets, and without what looks like one."""
+    """Return the lines of a job's log without its secrets, and without what looks like one."""
     weight = sum(len(line.text) for chunk in chunks for line in chunk.lines)
     weight += 0 if job is None else len(job.payload)
 

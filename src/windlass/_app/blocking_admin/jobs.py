@@ -93,7 +93,7 @@ class BlockingJobAdmin:
         )
 
     def resolve(self, job_id: str) -> JobId:
-        """Return the whole id of the job that a shortened one stands for.
+        """Return the whole id of a job for a shortened one.
 
         Takes the form that pages, tables and logs show (``0192f3a1…9c4e07``), with or without the
         dots. Takes also the last eight digits or more, which are looked for among the newest
@@ -203,7 +203,7 @@ class BlockingJobAdmin:
         progress: Callable[[BulkProgress], None] | None = None,
         within: timedelta | float | None = None,
     ) -> BulkReport:
-        """Carry out ``action`` on every matching job, at most the newest ``most``.
+        """Apply ``action`` to every matching job, at most the newest ``most``.
 
         It runs in chunks, each with its audit record. You can interrupt it; run it again to
         continue. Requeued jobs and jobs made due now run in the order they were stored in. Jobs

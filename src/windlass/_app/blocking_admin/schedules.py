@@ -105,6 +105,25 @@ class BlockingScheduleAdmin:
         """Let a paused schedule fire again, from the next slot on."""
         return self._client.run(self._part.resume(name), instead="app.admin.schedules.resume(...)")
 
+    def pause_all(self) -> None:
+        """Pause every schedule until `resume_all`, on all workers. A restart keeps them paused.
+
+        The maintenance of Windlass itself continues, and `trigger` still runs a schedule.
+        """
+        self._client.run(self._part.pause_all(), instead="app.admin.schedules.pause_all(...)")
+
+    def resume_all(self) -> None:
+        """Let schedules fire again, except those that are paused by name.
+
+        Slots that passed meanwhile are missed slots: each schedule treats them by its ``missed``
+        option.
+        """
+        self._client.run(self._part.resume_all(), instead="app.admin.schedules.resume_all(...)")
+
+    def paused(self) -> datetime | None:
+        """Return since when all schedules are paused; None if they are not."""
+        return self._client.run(self._part.paused(), instead="app.admin.schedules.paused(...)")
+
     def trigger(self, name: str) -> Inserted | None:
         """Run a schedule now, beside its slots. The answer names the job; None for a chore of
         Windlass itself, which has no job.

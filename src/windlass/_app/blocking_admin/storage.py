@@ -28,7 +28,7 @@ class BlockingStorageAdmin:
         return self._client.run(self._part.now(), instead="app.admin.storage.now(...)")
 
     def report(self) -> StorageReport:
-        """Ask the storage for its health, and measure how long it takes to answer."""
+        """Read the health of the storage, and measure how long the answer takes."""
         return self._client.run(self._part.report(), instead="app.admin.storage.report(...)")
 
     def events(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from windlass._admin.sweep import SweepReport
 from windlass._admin.workers import WorkerAdmin
 from windlass._app.sync import BlockingClient
 from windlass._storage.protocol.job_list import Page
@@ -17,7 +18,7 @@ __all__ = ["BlockingWorkerAdmin"]
 
 
 class BlockingWorkerAdmin:
-    """``app.blocking.admin.workers``: list workers, see their jobs, pause and stop them.
+    """``app.blocking.admin.workers``: list workers, see their jobs, pause, stop and sweep.
 
     A worker gets a command with its next heartbeat. A worker that is stopped loses no job: running
     jobs may finish, and a job that does not finish in time is given back with its attempt.
@@ -50,5 +51,13 @@ class BlockingWorkerAdmin:
         self._client.run(self._part.resume(*workers), instead="app.admin.workers.resume(...)")
 
     def stop(self, *workers: str) -> None:
-        """Shut these workers down, as SIGTERM does. It cannot be taken back."""
+        """Stop these workers, as SIGTERM does. This cannot be undone."""
         self._client.run(self._part.stop(*workers), instead="app.admin.workers.stop(...)")
+
+    def sweep(self) -> SweepReport:
+        """Find dead workers now, release their jobs, and mark due jobs ready.
+
+        Live workers do this every few seconds, so it helps where none is left. A worker counts as
+        dead when its process has provably ended, or its last heartbeat is older than its lease.
+        """
+        return self._client.run(self._part.sweep(), instead="app.admin.workers.sweep(...)")

@@ -1,4 +1,4 @@
-"""What ``windlass bench`` measures: one storage, from an enqueue to a finished job."""
+"""Measurement for ``windlass bench``: one storage, from an enqueue to a finished job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BenchSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out: jobs per second, and milliseconds."""
+    """The results: jobs per second, and milliseconds."""
 
     enqueue_many: float
     enqueue_p50_ms: float
@@ -53,7 +53,7 @@ ReportStep = Callable[[str], None]
 async def measure(
     url: str, sizes: BenchSizes, say: ReportStep, *, keep: bool, force: bool
 ) -> BenchResult:
-    """Everything, one after the other. ``say`` is told what is being done."""
+    """Run all measurements, one after the other. Each step is reported to ``say``."""
     starts: asyncio.Queue[float] = asyncio.Queue()
     bench = BenchApp(url, keep=keep, on_pick_up=starts.put_nowait)
     app = bench.app
@@ -124,11 +124,11 @@ async def _enqueue_one(bench: BenchApp) -> float:
 
 
 async def _drain(bench: BenchApp, jobs: int) -> float:
-    """From the moment before the worker starts to the last stored finish."""
+    """Measure from the moment before the worker starts to the last stored finish."""
     began = monotonic()
     async with bench.app.worker(slots=SLOTS) as worker:
         counts = worker.engine.finisher.counts
-        while counts["succeed"] < jobs:  # noqa: ASYNC110 -- nobody tells, and asking costs little
+        while counts["succeed"] < jobs:  # noqa: ASYNC110 -- no event tells, and polling is cheap
             await asyncio.sleep(_LOOK)
         return jobs / (monotonic() - began)
 
@@ -142,7 +142,7 @@ async def _pick_up(bench: BenchApp, starts: asyncio.Queue[float]) -> float:
 
 @asynccontextmanager
 async def _elsewhere(url: str, on_pick_up: Callable[[float], None]) -> AsyncIterator[None]:
-    """A worker in another process, as long as the block lasts."""
+    """Run a worker in another process, as long as the block lasts."""
     # By the environment: a URL may hold a password, and command lines are seen by everybody.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "windlass._cli.bench.worker"),
@@ -180,5 +180,5 @@ async def _listen(stream: asyncio.StreamReader, on_pick_up: Callable[[float], No
 
 
 def _late(seconds: Sequence[float]) -> float:
-    """What 99 of 100 do not exceed."""
+    """Return the 99th percentile."""
     return sorted(seconds)[max(0, -(-99 * len(seconds) // 100) - 1)]

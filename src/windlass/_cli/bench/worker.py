@@ -1,7 +1,7 @@
-"""The tasks of ``windlass bench``, and its worker in a process of its own.
+"""The tasks of ``windlass bench``, and its worker in a separate process.
 
-``python -m windlass._cli.bench.worker`` works on ``WINDLASS_URL`` until its standard input ends,
-so it cannot outlive whoever started it. It prints when it was ready, and when each pick-up began.
+``python -m windlass._cli.bench.worker`` works on ``WINDLASS_URL`` until its standard input ends, so
+it cannot outlive its parent. It prints when it was ready, and when each pick-up began.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from windlass._tasks.task import Task
 __all__ = ["QUEUE", "BenchApp", "fastest_loop"]
 
 QUEUE = "windlass-bench"
-"""Nobody else serves it, and this serves nothing else."""
+"""A queue for the benchmark alone."""
 
 
 class BenchApp:
-    """An app with two tasks, on a queue of its own."""
+    """An app with two tasks, on a separate queue."""
 
     def __init__(self, url: str, *, keep: bool, on_pick_up: Callable[[float], None]) -> None:
-        """``keep``: finished jobs stay, as they do by default; else they are deleted at once.
+        """Make the app. ``keep``: finished jobs stay, as they do by default; else they are deleted
+        at once.
 
-        ``on_pick_up`` is told when a `pick_up` was started, on the clock that all processes of a
+        ``on_pick_up`` gets the start of each `pick_up`, on the clock that all processes of a
         machine share.
         """
         settings: dict[str, Any] = {"imports": (), "default_queue": QUEUE}
@@ -50,7 +51,7 @@ class BenchApp:
 
 
 def fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:
-    """As ``windlass worker`` chooses it."""
+    """Choose the event loop as ``windlass worker`` does."""
     try:
         import uvloop
     except ImportError:

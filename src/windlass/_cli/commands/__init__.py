@@ -1,4 +1,4 @@
-"""One module for each command that has no room of its own.
+"""One module for each command that has no package.
 
 A command is imported when it is used.
 """

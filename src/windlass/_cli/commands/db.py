@@ -1,19 +1,22 @@
-"""``windlass db``: migrate, inspect and copy a storage."""
+"""``windlass db``: migrate, inspect, copy, reset and drop a storage."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER
+from windlass._cli.commands.db_drop import drop, reset
+from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER, PENDING
 from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
+    Target,
     json_option,
     refuse_missing_file,
+    settings_of,
     target_argument,
     target_of,
     url_option,
@@ -21,6 +24,7 @@ from windlass._cli.options.target import (
 
 if TYPE_CHECKING:
     from windlass._admin.copy.copy import CopyProgress, CopyReport
+    from windlass._settings.settings import Settings
     from windlass._storage.protocol.storage import Storage
 
 __all__ = ["copy", "db"]
@@ -70,12 +74,10 @@ async def _copied(source: str, target: str, *, resume: bool) -> CopyReport:
 @asynccontextmanager
 async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
     """Open a storage. ``there``: its file must exist, so that a misspelt name is not created."""
-    from windlass._cli.app_loader import load_app
     from windlass._core.values.redaction import redacted_url
-    from windlass._settings.load import load_settings
     from windlass._storage.open import StorageOpener
 
-    settings = load_settings(name, {}) if "://" in name else load_app(name).settings
+    settings = settings_of(Target(None, name) if "://" in name else Target(name, None))
     if there:
         refuse_missing_file(settings)
     storage = await StorageOpener(settings).open()
@@ -134,31 +136,52 @@ def _tell(report: CopyReport) -> None:
     ),
 )
 def db() -> None:
-    """Migrate, inspect and copy a storage."""
+    """Migrate, inspect, copy, reset and drop a storage."""
 
 
-db.add_command(copy)
+for _command in (copy, reset, drop):
+    db.add_command(_command)
 
 
 @db.command(
     epilog=examples(
         "windlass db migrate shop:app",
         "windlass db migrate --url sqlite:///jobs.db",
+        "windlass db migrate shop:app --check",
     )
 )
 @target_argument
+@click.option("--check", is_flag=True, help="Change nothing; exit with 2 if it must be migrated.")
 @url_option
 @json_option
-def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
+def migrate(target: str | None, url: str | None, *, check: bool, as_json: bool) -> int:
     """Create the tables, or migrate them to this version.
 
-    Workers and apps migrate the storage when they open it. Run this in a deploy if their database
-    user may not create tables, or to see the migration succeed first. You can repeat it and run it
-    in several places at once.
+    Workers and apps migrate the storage when they open it, unless migrate = "manual" is set. Run
+    this in a deploy if their database user may not create tables, or to see the migration succeed
+    first. You can repeat it and run it in several places at once.
     """
-    described = asyncio.run(_describe(target, url))
-    _say(described, f"{described}: ready for this version", as_json=as_json)
-    return 0
+    settings = settings_of(target_of(target, url))
+    if check:
+        return asyncio.run(_check(settings, as_json=as_json))
+    described, _ = asyncio.run(_described(_with(settings, migrate="auto")))
+    _say({"storage": described}, f"{described}: ready for this version", as_json=as_json)
+    return IN_ORDER
+
+
+async def _check(settings: Settings, *, as_json: bool) -> int:
+    from windlass._core.values.redaction import redacted_url
+    from windlass.errors import SchemaTooOld
+
+    try:
+        described, _ = await _described(_with(settings, migrate="manual"))
+    except SchemaTooOld as error:
+        answer = {"storage": redacted_url(settings.url), "pending": True}
+        _say(answer, str(error), as_json=as_json)
+        return PENDING
+    answer = {"storage": described, "pending": False}
+    _say(answer, f"{described}: ready for this version", as_json=as_json)
+    return IN_ORDER
 
 
 @db.command(
@@ -175,57 +198,38 @@ def show(target: str | None, url: str | None, *, as_json: bool) -> int:
 
     `windlass doctor` judges them.
     """
+    from windlass._admin.storage import format_fact
     from windlass._cli.output.tables import print_json, print_pairs
 
-    described, facts = asyncio.run(_described(target, url, there=target is None))
+    settings = settings_of(target_of(target, url))
+    if target is None:
+        refuse_missing_file(settings)
+    described, facts = asyncio.run(_described(settings))
     if as_json:
         print_json({"storage": described, "facts": facts})
     else:
-        print_pairs(described, [(name.replace("_", " "), _fact(name, facts)) for name in facts])
+        told = [(name.replace("_", " "), format_fact(name, facts[name])) for name in facts]
+        print_pairs(described, told)
     return 0
 
 
-_SIZES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"})
+async def _described(settings: Settings) -> tuple[str, Mapping[str, float | str]]:
+    from windlass._storage.open import StorageOpener
 
-
-def _fact(name: str, facts: Mapping[str, float | str]) -> str:
-    from windlass._admin.doctor.finding import format_bytes
-
-    value = facts[name]
-    if isinstance(value, str):
-        return value
-    return format_bytes(value) if name in _SIZES else f"{value:,g}"
-
-
-async def _describe(target: str | None, url: str | None) -> str:
-    described, _ = await _described(target, url)
-    return described
-
-
-async def _described(
-    target: str | None, url: str | None, *, there: bool = False
-) -> tuple[str, Mapping[str, float | str]]:
-    storage = await _open(target, url, there=there)
+    storage = await StorageOpener(settings).open()
     try:
         return storage.describe(), await storage.health()
     finally:
         await storage.close()
 
 
-async def _open(target: str | None, url: str | None, *, there: bool) -> Storage:
-    from windlass._cli.app_loader import load_app
-    from windlass._settings.load import load_settings
-    from windlass._storage.open import StorageOpener
-
-    where = target_of(target, url)
-    named = where.target
-    settings = load_settings(where.url, {}) if named is None else load_app(named).settings
-    if there:
-        refuse_missing_file(settings)
-    return await StorageOpener(settings).open()
-
-
-def _say(described: str, text: str, *, as_json: bool) -> None:
+def _with(settings: Settings, *, migrate: Literal["auto", "manual"]) -> Settings:
     import msgspec
 
-    click.echo(msgspec.json.encode({"storage": described}).decode() if as_json else text)
+    return msgspec.structs.replace(settings, migrate=migrate)
+
+
+def _say(answer: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(answer).decode() if as_json else text)

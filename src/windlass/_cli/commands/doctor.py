@@ -43,7 +43,8 @@ def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as
 
     It checks the storage and its settings, wake-ups, clocks, queues without workers, and jobs of
     unknown tasks. With an app it also checks whether waiting jobs still fit their functions. It
-    changes nothing.
+    changes no job and no setting of yours. To test wake-ups, it pauses and resumes the queue
+    windlass-doctor.
 
     \b
     Exit code  0  no problem

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._admin.explain.cause import plural
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion
 from windlass._cli.options.groups import SuggestingGroup, examples, with_options
@@ -170,11 +171,38 @@ def _asked(verb: str, names: Sequence[str]) -> str:
     ),
 )
 def workers() -> None:
-    """List, pause and stop workers."""
+    """List, pause, stop and sweep workers."""
 
 
 for _command in (quiet, resume, stop):
     workers.add_command(_command)
+
+
+@workers.command(
+    epilog=examples(
+        "windlass workers sweep shop:app",
+        "windlass workers sweep --url sqlite:///jobs.db --json",
+    )
+)
+@target_argument
+@url_option
+@json_option
+def sweep(target: str | None, url: str | None, *, as_json: bool) -> int:
+    """Declare dead workers dead now, release their jobs, and mark due jobs ready.
+
+    Live workers do this every few seconds. Use it when no worker is left to do it.
+    """
+    from windlass._cli.output.tables import print_json
+
+    report = run_on_target(target_of(target, url), lambda app: app.admin.workers.sweep())
+    if as_json:
+        print_json(report)
+        return 0
+    dead = f": {', '.join(report.dead)}" if report.dead else ""
+    click.echo(f"Declared {plural(len(report.dead), 'worker')} dead{dead}.")
+    released, promoted = plural(report.released, "job"), plural(report.promoted, "due job")
+    click.echo(f"Released {released}, marked {promoted} ready.")
+    return 0
 
 
 @workers.command(

@@ -20,15 +20,15 @@ __all__ = ["DashboardServer"]
 _LARGEST_HEAD = 16 * 1024
 _GRACE = 3
 HEAD_WITHIN = 10.0
-"""Seconds for the head of a request. Whoever sends it letter by letter keeps a connection that
-somebody else needs; for what follows it the dashboard has bounds of its own."""
+"""Seconds for the head of a request. A client that sends it slowly occupies a connection that
+others need. The dashboard has its own bounds for the rest of a request.
+"""
 _UNREAD_LOOKS = 6
 """Half a minute: a client that reads nothing of its answer for so long is gone."""
 _BACKLOG = 128
 """Connections that the event loop accepts in one go."""
 CONNECTIONS = 4 * _BACKLOG
-"""At once: streams, pages and those who wait for one have room, and the request of a newcomer is
-read before so many others have come after it."""
+"""Connections at once. Enough for streams, pages and waiting clients."""
 
 
 class _IdleTimeout(H11Protocol):
@@ -63,7 +63,7 @@ class _IdleTimeout(H11Protocol):
         oldest.transport.abort()
 
     def waits_for_request(self) -> bool:
-        """Whether the client has to send something before there is anything to answer."""
+        """Return whether the client has to send something before there is anything to answer."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or cycle.response_complete or cycle.more_body
 
@@ -113,7 +113,7 @@ class DashboardServer(uvicorn.Server):
                 root_path=root_path,
                 lifespan="off",
                 log_config=None,
-                access_log=False,  # addresses of pages may hold the link that lets somebody in
+                access_log=False,  # addresses of pages may hold a login link
                 server_header=False,
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=list(proxies) or None,
@@ -133,8 +133,8 @@ class DashboardServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's own, without raising the signal again when all is done: the storage is
-        closed after this, in order.
+        """Capture signals as uvicorn does, without raising the signal again at the end: the storage
+        is closed after this, in order.
         """
         before = {
             number: signal.signal(number, self.handle_exit)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: bars on a terminal, plain lines elsewhere."""
+"""Output of the demo while it runs: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUIET = 2.0
 
 
 class Display:
-    """Bars for the large parts, and a line for whatever is worth one."""
+    """Bars for the large parts, and single lines for other messages."""
 
     def __init__(self, console: Console) -> None:
         """Use it as a context manager."""
@@ -65,7 +65,7 @@ class Display:
         return monotonic() - self._began
 
     def say(self, text: str, style: str = "") -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         line = Table.grid(padding=(0, 2))
         line.add_column(width=8, justify="right", style="dim")
         line.add_column()
@@ -73,7 +73,7 @@ class Display:
         self._progress.console.print(line)
 
     def update(self, parts: Mapping[str, Sequence[JobRecord]]) -> None:
-        """How things stand."""
+        """Update the bars."""
         for key, bar in self._bars.items():
             jobs = parts.get(key, ())
             fraction, note = _standing(jobs)

@@ -30,7 +30,7 @@ __all__ = ["TITLE", "DemoClock", "DemoLoop", "serve_demo", "simulate_past"]
 TITLE = "Windlass demo"
 _HOUR = timedelta(hours=1)
 _LETTERS = 60
-"""After so many customers a newsletter goes out, which takes its time."""
+"""A newsletter goes out after this number of customers, and takes its time."""
 _NEAR = timedelta(seconds=1)
 _SELDOM = timedelta(seconds=30)
 _SLOTS = 12
@@ -40,7 +40,7 @@ _CALM: Mapping[str, Any] = {
     "reap_every": timedelta(seconds=30),
     "poll": timedelta(seconds=10),
 }
-"""One worker in one process, which nobody kills: there is little to look after."""
+"""One worker in one process, which is not killed: it needs little supervision."""
 _OUTAGE = (timedelta(hours=7), timedelta(hours=7, minutes=25))
 """When the payment provider was away, from the beginning of the past."""
 
@@ -55,7 +55,9 @@ class DemoLoop(asyncio.SelectorEventLoop):
         super().__init__(_SkippingSelector(self))
 
     def time(self) -> float:
-        """In the past it moves by jumps alone, so that every demo has the same one."""
+        """Return the time. In the past it moves by jumps alone, so that every demo has the same
+        one.
+        """
         return self._skipped + (monotonic() - self._stood if self.live else 0.0)
 
     def skip(self, seconds: float) -> None:
@@ -63,7 +65,7 @@ class DemoLoop(asyncio.SelectorEventLoop):
         self._skipped += seconds
 
     def go_live(self) -> None:
-        """From here on a second takes a second."""
+        """Switch to real time: from here on a second takes a second."""
         self._stood = monotonic()
         self.live = True
 
@@ -98,7 +100,7 @@ class DemoClock:
 
 
 def serve_demo(host: str, port: int, *, opened: timedelta) -> int:
-    """Make the past since the shop was ``opened``, then serve it and go on, until Ctrl-C."""
+    """Make the past since the shop was ``opened``, then serve it and continue until Ctrl-C."""
     with asyncio.Runner(loop_factory=DemoLoop) as runner:
         loop = runner.get_loop()
         if not isinstance(loop, DemoLoop):
@@ -149,7 +151,9 @@ def _greet(made: Dashboard, address: str) -> None:
 
 @asynccontextmanager
 async def simulate_past(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
-    """A shop that was ``opened`` so long ago; from here on time is real. Called on that loop."""
+    """Make a shop that was ``opened`` that long ago; from here on time is real. Called on that
+    loop.
+    """
     began = SYSTEM_CLOCK.now() - opened
     clock = DemoClock(loop, began)
     seams = Seams(wall=clock.now, boot=lambda: clock.boot().total_seconds())
@@ -163,7 +167,7 @@ async def simulate_past(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop
 
 
 class _WorkerThread:
-    """What a worker runs on a thread of its own, where time would be real."""
+    """The objects that a worker on a separate thread uses, where time would be real."""
 
     def __init__(
         self, _name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
@@ -178,9 +182,8 @@ class _WorkerThread:
 
 @asynccontextmanager
 async def _worked(app: Windlass) -> AsyncIterator[None]:
-    """An ordinary worker that seldom looks whether somebody has changed something: most of what a
-    quiet day costs are looks, and there are only a few changes in this one. Its heart beats by the
-    clock of that day.
+    """Run an ordinary worker that polls rarely: most of the cost of a quiet day are polls, and this
+    day has few changes. Its heartbeats follow the clock of that day.
     """
     workers = parts_of(app).workers
     settings = workers.settings(slots=_SLOTS)
@@ -193,7 +196,7 @@ async def _worked(app: Windlass) -> AsyncIterator[None]:
 
 
 async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """Until the clock of the past has caught up with the real one."""
+    """Run until the clock of the past has caught up with the real one."""
     customers = asyncio.create_task(_day(shop, clock, began))
     people = asyncio.create_task(_people(shop, clock, began))
     left = SYSTEM_CLOCK.now() - clock.now()
@@ -205,7 +208,7 @@ async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
 
 
 async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """Customers: few in the morning, most in the afternoon."""
+    """Enqueue the jobs of customers: few in the morning, most in the afternoon."""
     number = 0
     while True:
         number += 1
@@ -219,7 +222,7 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
 
 
 async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
-    """What operators did that day."""
+    """Apply the actions of operators of that day."""
     admin = shop.app.admin
     steps: list[tuple[timedelta, Any]] = [
         (timedelta(hours=3), lambda: admin.acting("grace").queues.pause("images")),
@@ -252,8 +255,8 @@ async def _customers(shop: Shop, number: int) -> None:
 
 @contextmanager
 def _hushed(clock: DemoClock) -> Iterator[None]:
-    """A day of log lines in some seconds would only scroll by. Those kept with their jobs say when
-    they were logged in that day.
+    """Silence the log: a day of lines in some seconds would only scroll by. Lines stored with their
+    jobs have the times of that day.
     """
     log, make = logging.getLogger("windlass"), logging.getLogRecordFactory()
     before = log.level

@@ -26,11 +26,13 @@ class CardDeclined(GiveUp):
 
 
 class PaymentUnreachable(ConnectionError):
-    """Nobody answers at the payment provider."""
+    """The payment provider does not answer."""
 
 
 def repeatable_random(*of: object) -> float:
-    """From [0, 1), always the same for the same words: every demo tells the same story."""
+    """Return a number from [0, 1), always the same for the same words: every demo tells the same
+    story.
+    """
     return crc32(repr(of).encode()) / 2**32
 
 
@@ -51,7 +53,7 @@ class Shop:
         self._outage = on
 
     def customer(self, number: int) -> list[Call[Any]]:
-        """What one customer sets off."""
+        """Enqueue the jobs of one customer."""
         calls = [self._calls[0](number), self._calls[1](number)]
         if repeatable_random("picture", number) < 0.3:
             calls.append(self._calls[2](number))

@@ -41,7 +41,7 @@ class DemoPart(NamedTuple):
 
 
 def demo_parts(*, pace: float) -> Mapping[str, DemoPart]:
-    """Every part by its key. ``pace``: how long the slow things take, 1.0 for people."""
+    """Return every part by its key. ``pace``: how long the slow things take, 1.0 for people."""
     parts = [*_work(pace), *_waiting(), *_trouble()]
     return {part.key: part for part in parts}
 

@@ -26,14 +26,18 @@ _SOON = Backoff.exponential(0.5, factor=2, jitter="none")
 
 @app.task(queue="mail", backoff=_SOON)
 async def send_email(to: str, *, subject: str, seconds: float = 0.2) -> str:
-    """A coroutine function: many of them wait for the mail server side by side, on one loop."""
+    """Send an email. A coroutine function: many of them wait for the mail server side by side, on
+    one loop.
+    """
     await asyncio.sleep(seconds)
     return f"{subject!r} sent to {to}"
 
 
 @app.task(queue="images", backoff=_SOON)
 def make_thumbnail(picture: str, *, width: int = 24) -> str:
-    """A plain function: it computes, so it runs on a thread and the loop stays free."""
+    """Make a thumbnail. A plain function: it computes, so it runs on a thread and the loop stays
+    free.
+    """
     size = width * 16
     seed = sum(picture.encode())
     pixels = [[(seed + x * y) % 256 for x in range(size)] for y in range(size)]
@@ -49,7 +53,9 @@ def _average(pixels: list[list[int]], left: int, top: int) -> int:
 
 @app.task(queue="webhooks", backoff=_SOON)
 async def call_webhook(ctx: Context, url: str, *, refusals: int = 0, gone: bool = False) -> str:
-    """The other side is down for the first ``refusals`` attempts, or gone for good."""
+    """Call a webhook. The other side is down for the first ``refusals`` attempts, or
+    gone for good.
+    """
     await asyncio.sleep(0.05)
     if gone:
         reason = f"410 Gone from {url}"
@@ -72,7 +78,9 @@ async def import_catalogue(ctx: Context, rows: int, *, seconds: float) -> int:
 
 @app.task(backoff=_SOON)
 async def render_invoice(ctx: Context, number: int) -> str:
-    """The one whose worker is killed in the middle; its first attempt leaves time for that."""
+    """Render an invoice. Its worker is killed in the middle; the first attempt leaves time for
+    that.
+    """
     for page in range(1, 11):
         ctx.progress(page / 10, f"page {page} of 10")
         await asyncio.sleep(0.6 if ctx.attempt == 1 else 0.1)
@@ -81,7 +89,7 @@ async def render_invoice(ctx: Context, number: int) -> str:
 
 @app.task(backoff=_SOON)
 async def follow_parcel(parcel: str) -> str:
-    """Waits for an event that never comes; somebody cancels it."""
+    """Wait for an event that never comes, until an operator cancels the job."""
     await asyncio.sleep(3600)
     return f"{parcel} has arrived"
 

@@ -49,7 +49,7 @@ class DryRunResult(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     error: BaseException | None
-    """What the handler raised, with its frames, if it got so far."""
+    """The handler's exception, with its frames, if the handler was entered."""
     finished: bool = False
     """It called ctx.finish, with the result of the outcome."""
 
@@ -138,7 +138,7 @@ class _DryRunHost(ContextHost):
     def __init__(self, parts: AppParts) -> None:
         self._parts = parts
         self.finished: Succeeded | None = None
-        """What the handler gave to ctx.finish."""
+        """The values that the handler passed to ctx.finish."""
 
     @property
     def state(self) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["limits", "queues", "schedules", "tasks", "workers"]
 
 _PATIENCE = 1.5
-"""Whoever presses TAB does not wait longer, and gets nothing instead."""
+"""Seconds until TAB completion gives up and shows nothing."""
 _MOST = 200
 
 _Names = Callable[["Windlass"], Awaitable[Iterable[str]]]
@@ -33,7 +33,7 @@ def _completed(ctx: click.Context, incomplete: str, names: _Names) -> list[str]:
     app = next((word for word in words if ":" in word), None)
     try:
         return run_on_target(target_of(app, ctx.params.get("url")), question)[:_MOST]
-    except Exception:  # noqa: BLE001 -- a traceback in the middle of somebody's line helps nobody
+    except Exception:  # noqa: BLE001 -- a traceback in the middle of a command line does not help
         return []
 
 

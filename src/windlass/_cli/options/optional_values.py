@@ -32,13 +32,13 @@ else:  # older releases of click know no such brackets
 
 
 class _Cleared(Enum):
-    """Not None, which stands for an option that was not given."""
+    """Not None: None means that the option was not given."""
 
     CLEARED = "none"
 
 
 class _OptionalValue(_Type):
-    """What ``read`` makes of the text, or ``none``."""
+    """A value that ``read`` parses, or ``none``."""
 
     def __init__(self, name: str, read: Callable[[str], object]) -> None:
         self.name = name

@@ -24,11 +24,13 @@ __all__ = [
     "open_target",
     "refuse_missing_file",
     "run_on_target",
+    "settings_of",
     "target_and_name",
     "target_and_names",
     "target_argument",
     "target_of",
     "url_option",
+    "who",
 ]
 
 T = TypeVar("T")
@@ -93,6 +95,16 @@ def app_at(url: str | None, **settings: Any) -> Windlass:
     return Chosen(url, **settings)
 
 
+def settings_of(where: Target) -> Settings:
+    """Return the settings of the app, or those for the URL."""
+    from windlass._cli.app_loader import load_app
+    from windlass._settings.load import load_settings
+
+    if where.target is None:
+        return load_settings(where.url, {})
+    return load_app(where.target).settings
+
+
 @asynccontextmanager
 async def open_target(where: Target) -> AsyncIterator[Windlass]:
     """Open the app. Refuse a storage that only its own process can reach."""
@@ -102,7 +114,7 @@ async def open_target(where: Target) -> AsyncIterator[Windlass]:
     app = app_at(where.url) if where.target is None else load_app(where.target)
     if where.target is None:  # an app may be asked before its first job, a URL may be misspelt
         refuse_missing_file(app.settings)
-    parts_of(app).act_as(f"cli:{_user()}")
+    parts_of(app).act_as(who())
     async with app:
         if not (await parts_of(app).storage()).shared:
             message = (
@@ -126,12 +138,13 @@ def refuse_missing_file(settings: Settings) -> None:
         raise click.ClickException(message)
 
 
-def _user() -> str:
+def who() -> str:
     """Return the name under which the audit log records actions."""
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (OSError, KeyError):  # a container may run under a number that has no name
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"cli:{user}"
 
 
 def run_on_target(where: Target, question: Callable[[Windlass], Awaitable[T]]) -> T:

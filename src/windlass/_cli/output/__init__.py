@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, and the live line at the bottom of a terminal.
+"""Output of commands: tables, JSON, and the live line at the bottom of a terminal.
 
 Nothing here knows a store.
 """

@@ -1,4 +1,4 @@
-"""What handlers print, above the line that is kept up to date."""
+"""Output of handlers, above the line that is kept up to date."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LONGEST = 2**16
 
 
 class _AboveLastLine(io.TextIOBase):
-    """Stands in for a standard stream. Whole lines go to the terminal's one writer: written past
-    it they would run into its last line.
+    """Replaces a standard stream. Whole lines go to the terminal's one writer: written past it they
+    would run into its last line.
     """
 
     def __init__(self, terminal: Terminal, stream: TextIO) -> None:
@@ -39,7 +39,7 @@ class _AboveLastLine(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """What has no line end gets one: a prompt must be seen, and may not be wiped away."""
+        """End an unfinished line: a prompt must be seen, and must not be overwritten."""
         with self._lock:
             held, self._held = self._held, ""
             if held:

@@ -34,7 +34,7 @@ def counts_in_words(counts: Mapping[str, int], between: str = ", ") -> str:
 
 
 class RunCounter:
-    """A listener that counts what this process did to jobs.
+    """A listener that counts this process's changes of jobs.
 
     These are the ends of its own runs, the jobs it released when it stopped, and its changes to
     jobs of workers that died.
@@ -51,7 +51,7 @@ class RunCounter:
 
 
 class RunSummary:
-    """What has been done since the start, and how quickly lately."""
+    """The work done since the start, and the recent rate."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Start now, with nothing done."""

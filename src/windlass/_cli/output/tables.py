@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for machines."""
+"""Output of commands: tables for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ID = 32
 _BEFORE_VALUES = 6
 """Columns beside the names of `print_pairs`."""
 _WIDE = 1000
-"""Nobody's screen: a file or a pipe gets every row on one line."""
+"""Wider than any screen: a file or a pipe gets every row on one line."""
 
 GAP = 3
 """Between two columns."""
@@ -58,7 +58,7 @@ Rows = Sequence[Sequence[str]]
 
 
 class TableLayout(NamedTuple):
-    """What there is room for."""
+    """The columns that fit, and their widths."""
 
     kept: Sequence[int]
     """The places of the columns."""
@@ -69,7 +69,7 @@ class TableLayout(NamedTuple):
 
 
 def shorten_ids(text: str) -> str:
-    """With its ids as they are shortened."""
+    """Return a text with its ids shortened."""
     return _WHOLE.sub(lambda found: short_id(found[0]), text)
 
 
@@ -81,7 +81,7 @@ def fit_table(
     going: Sequence[str] = (),
     cut: Sequence[str] = (),
 ) -> TableLayout:
-    """Fit a table into a terminal of so many columns.
+    """Fit a table into a terminal of this width.
 
     ``going``: titles of columns that are left out first, in this order; then the last ones.
     ``cut``: titles of columns whose cells are cut where they do not fit; all others are then as
@@ -131,7 +131,7 @@ def _cut(text: str, width: int, *, one_line: bool) -> str:
 
 
 def _middle(word: str, width: int) -> str:
-    """Of a name both ends tell it apart: ``shop.orde…refund``."""
+    """Shorten a name in the middle: both ends tell it apart: ``shop.orde…refund``."""
     if cell_len(word) <= width:
         return word
     ahead = (width - 1) // 2
@@ -166,7 +166,7 @@ def _taken(widths: Sequence[int]) -> int:
 
 
 def _shared(least: Sequence[int], wished: Sequence[int], room: int) -> list[int]:
-    """What is left goes to the narrowest that lack something, one after the other."""
+    """Give the remaining width to the narrowest columns that lack room, one after the other."""
     widths, left = list(least), room - _taken(least)
     lacking = [at for at, wish in enumerate(wished) if widths[at] < wish]
     while left > 0 and lacking:
@@ -179,7 +179,7 @@ def _shared(least: Sequence[int], wished: Sequence[int], room: int) -> list[int]
 
 
 def print_json(value: Any) -> None:
-    """On one line. Field names stay as they are from release to release."""
+    """Print JSON on one line. Field names stay the same from release to release."""
     click.echo(msgspec.json.encode(value).decode())
 
 
@@ -212,7 +212,7 @@ def table_of(
     rows: Iterable[Sequence[str]],
     widths: Sequence[int] | None = None,
 ) -> Table:
-    """The same, for whoever shows it beside other things."""
+    """Return the same table, to be shown beside other output."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for at, title in enumerate(titles):
         table.add_column(
@@ -250,7 +250,7 @@ class FittingTable:
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """One thing, line by line."""
+    """Print one thing, line by line."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -264,17 +264,19 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def left(until: datetime, now: datetime) -> str:
-    """How long it is still to ``until``."""
+    """Return how long it is still to ``until``."""
     return brief(until - now)
 
 
 def plain_cell(text: str) -> Text:
-    """As it is: a key may hold what would steer a terminal, or look like markup."""
+    """Return a cell as it is: a key may hold text that would control a terminal, or look like
+    markup.
+    """
     return Text(printable(text))
 
 
 def print_line(text: str) -> None:
-    """A line for people, on a terminal that may not know all its letters."""
+    """Print a line for people, on a terminal that may not know all its letters."""
     encoding = sys.stdout.encoding or "utf-8"
     click.echo(text.encode(encoding, "replace").decode(encoding))
 
@@ -292,6 +294,6 @@ def _print(*parts: Text | Table) -> None:
     with console.capture() as captured:
         console.print(*parts, sep="\n")
     for line in captured.get().splitlines():
-        # A cell is filled up with spaces, which nobody needs at the end; and a terminal that
-        # cannot show a dash is no reason to show nothing.
+        # Trailing spaces of the last cell are removed. A terminal that cannot show a dash gets
+        # another character.
         print_line(line.rstrip())

@@ -46,23 +46,25 @@ _CLEAR = "\r\x1b[2K"
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ends quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
+    """End quietly when the reader of a pipe has gone: ``windlass top --json | head -1``."""
     try:
         yield
     except BrokenPipeError:
-        # What is still in the buffer would be tried once more at the exit, and fail it.
+        # Text in the buffer would be written again at the exit, and fail it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Terminal:
-    """Writes whole lines at once, from any thread, and survives that nobody listens any more.
+    """Writes whole lines at once, from any thread, and survives the end of its reader.
 
     A reader that has gone away (a closed pipe, a hung-up terminal) must not stop a worker: from
     then on nothing is written.
     """
 
     def __init__(self, stream: TextIO | None = None, *, colour: bool = False) -> None:
-        """``stream`` defaults to standard error. ``colour``: whoever reads the pipe wants it."""
+        """Make a writer. ``stream`` defaults to standard error. ``colour``: use colours in a pipe,
+        too.
+        """
         stream = sys.stderr if stream is None else stream
         # Started with standard error closed, Python has none either.
         self._gone: bool = stream is None
@@ -131,7 +133,7 @@ class LogHandler(logging.Handler):
 
 
 def _others(record: logging.LogRecord) -> Iterator[logging.Handler]:
-    """The other handlers that get this record."""
+    """Yield the other handlers that get this record."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         for handler in logger.handlers:
@@ -141,7 +143,7 @@ def _others(record: logging.LogRecord) -> Iterator[logging.Handler]:
 
 
 def _prints(handler: logging.Handler) -> bool:
-    """Whether a handler writes to standard output or standard error."""
+    """Return whether a handler writes to standard output or standard error."""
     # That of Rich has a console, which has the file.
     stream = getattr(handler, "stream", None) or getattr(
         getattr(handler, "console", None), "file", None

@@ -112,7 +112,7 @@ class _Frames:
         self._console = console
 
     @contextmanager
-    def shown(self, over: asyncio.Event) -> Iterator[None]:  # noqa: ARG002 -- nobody can ask here
+    def shown(self, over: asyncio.Event) -> Iterator[None]:  # noqa: ARG002 -- no prompt here
         yield
 
     def show(self, seen: TopFrame) -> None:
@@ -132,7 +132,7 @@ class _Lines(_Frames):
     """One line of JSON for each frame."""
 
     def __init__(self) -> None:
-        """There is no console: machines have none."""
+        """Make it without a console: machines have none."""
 
     def show(self, seen: TopFrame) -> None:
         from windlass._cli.output.tables import print_json

@@ -1,4 +1,4 @@
-"""What one frame of ``windlass top`` is made of, read from the store in one go."""
+"""Reads one frame of ``windlass top`` from the store in one go."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _queue(
 
 
 def _is_end(verb: str) -> bool:
-    """A release gives a job back untouched: nothing was got through."""
+    """Return whether a verb ends a job. A release gives a job back untouched."""
     return verb != Verb.RELEASE
 
 

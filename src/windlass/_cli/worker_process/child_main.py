@@ -44,7 +44,7 @@ def main() -> int:
         sys.path[:] = [here if entry == "." else entry for entry in hello.address.path]
         app = _load(hello.address.target, hello.address.modules)
         _run(app, line, hello)
-    except BaseException as error:  # noqa: BLE001 -- the worker must hear of it, whatever it is
+    except BaseException as error:  # noqa: BLE001 -- the worker must get any error
         line.say(StartFailed(_told(error)))
         return 1
     return 0

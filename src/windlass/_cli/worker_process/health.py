@@ -1,7 +1,7 @@
-"""How a worker shows whoever started it that it lives: pages for probes, and a file.
+"""Health of a worker for its supervisor: pages for probes, and a file.
 
-The pages are answered on the worker's own event loop, and the file is touched there: a loop that
-is stuck says nothing, which is what a probe for liveness is there to find out.
+The worker's own event loop answers the pages and touches the file. A loop that is stuck does
+neither, and a liveness probe finds that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class WorkerHealth:
     """One worker process as its surroundings see it."""
 
     def __init__(self, plan: WorkerOptions, app: Windlass, number: int | None) -> None:
-        """``number``: its place under a supervisor, from 1; the ports and the file follow it."""
+        """Make it. ``number``: its place under a supervisor, from 1; the ports and the file follow
+        it.
+        """
         self._host = plan.health_host
         self._names = _names(plan)
         self._ports = plan.ports(number)
@@ -129,8 +131,8 @@ class _File:
 
     def touch(self) -> None:
         try:
-            # Ours alone, whatever the umask says: who could write it could feign life. A link that
-            # was put there leads nowhere.
+            # Readable by us alone, with any umask: a process that could write it could pretend that
+            # the worker lives. A symbolic link is not followed.
             made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 os.utime(made)
@@ -149,8 +151,8 @@ class _File:
 
 
 def _names(plan: WorkerOptions) -> Collection[str] | None:
-    """What the ports answer to. None: everything, since other machines have names of their own for
-    this one, and no list here would know them.
+    """Return the host names that the ports answer to. None: any name, because other machines may
+    have other names for this one.
     """
     if plan.health_names:
         return plan.health_names

@@ -29,8 +29,9 @@ _PATIENCE = 5.0
 _BACKLOG = 64
 """Connections that an event loop accepts in one go."""
 _MOST = 4 * _BACKLOG
-"""Connections at once. Well more than come in one go: the request of a probe is read before so many
-others have come after it."""
+"""Connections at once. Well above the usual number, so that the request of a probe is
+read in time.
+"""
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
     content_type: str = "text/plain; charset=utf-8"
 
     def written(self) -> bytes:
-        """As it goes over the line."""
+        """Return the bytes of the response."""
         head = [
             f"HTTP/1.1 {self.code.value} {self.code.phrase}",
             f"Content-Type: {self.content_type}",
@@ -160,8 +161,9 @@ class HealthServer:
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _is_for_us(self, host: str) -> bool:
-        """Whether this names us. A browser that was led here by the name of another site says that
-        name, and the site's scripts would read the answer. An address cannot be led elsewhere.
+        """Return whether this names us. A browser that was led here by the name of another site
+        sends that name, and the site's scripts would read the answer. An address cannot be led
+        elsewhere.
         """
         if self._hosts is None or not host:
             return True
@@ -173,7 +175,7 @@ _OTHER_NAME = b"not answered under this name; ask by address, or start with --he
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes | None:
-    """The request, up to the end of its headers; None: it is too large."""
+    """Return the request, up to the end of its headers; None: it is too large."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:

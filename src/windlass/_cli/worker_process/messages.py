@@ -1,7 +1,8 @@
-"""What a worker says when it starts, and about the jobs it leaves behind."""
+"""Messages of a worker when it starts, and about the jobs it leaves behind."""
 
 from __future__ import annotations
 
+import logging
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from windlass._admin.storage import format_fact
 from windlass._app.app import Windlass
 from windlass._cli.output.terminal import Terminal
 from windlass._observe.log import brief, printable
@@ -19,12 +21,27 @@ from windlass._storage.protocol.storage import Storage
 from windlass._version import __version__
 from windlass.errors import StorageError
 
-__all__ = ["WorkerBanner", "banner", "remaining", "remaining_in_words"]
+__all__ = ["WorkerBanner", "banner", "log_storage", "remaining", "remaining_in_words"]
+
+log = logging.getLogger("windlass")
 
 _SHOWN = 12
 _LABEL = 10
 
 _EMPTY = "no jobs are left"
+
+
+async def log_storage(storage: Storage) -> None:
+    """Log how the storage is set up, at debug level: its timeouts, connections and sizes."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    try:
+        facts = await storage.health()
+    except StorageError as error:
+        log.debug("storage: %s", error)
+    else:
+        told = [f"{name} {format_fact(name, value)}" for name, value in facts.items()]
+        log.debug("storage: %s", ", ".join(told))
 
 
 async def remaining(storage: Storage, queues: Sequence[str]) -> str:

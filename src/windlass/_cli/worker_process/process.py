@@ -30,7 +30,7 @@ from windlass._cli.output.run_summary import RunCounter, RunSummary
 from windlass._cli.output.terminal import Terminal, keep_own_loggers, log_to
 from windlass._cli.worker_process.event_loop import fastest_loop, run_to_end, wait_for_start
 from windlass._cli.worker_process.health import WorkerHealth
-from windlass._cli.worker_process.messages import WorkerBanner, banner, remaining
+from windlass._cli.worker_process.messages import WorkerBanner, banner, log_storage, remaining
 from windlass._cli.worker_process.signals import (
     StopBeforeStart,
     StopRequests,
@@ -55,21 +55,20 @@ log = logging.getLogger("windlass")
 _ORPHAN_ENDS = 1.6
 """A child whose supervisor died is gone two seconds later; this leaves room to notice."""
 _SLACK = 30.0
-"""What a stop may take beyond the grace period: interrupting, storing, closing."""
+"""Seconds for a stop beyond the grace period: interrupting, storing, closing."""
 _RUSHED = 10.0
-"""What it may take after a second signal."""
+"""Seconds for a stop after a second signal."""
 _CLOSING = 5.0
-"""What closing may take once the last outcome is stored."""
+"""Seconds for closing once the last outcome is stored."""
 _REFRESH = 0.25
 _CODES = {StopReason.STORAGE_LOST: STORAGE_LOST, StopReason.OUTDATED: OUTDATED}
 _SWITCH = 0.001
-"""How long one thread may keep the interpreter while others want it. With Python's own 5 ms, an
-event loop that never rests let the threads that write and beat wait for seconds; with this, about
-0.1 s at worst."""
+"""How long one thread may keep the interpreter while others want it. With Python's default of 5 ms,
+a busy event loop delayed the threads for writes and heartbeats by seconds; with this, by 0.1 s."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells a child beyond the user's own options."""
+    """Values that a supervisor passes to a child beyond the user's own options."""
 
     fd: int
     number: int
@@ -201,7 +200,7 @@ class _WorkerProcess:
             self._farewell(worker, reason, left)
             code = self._code_of(worker, reason)
         finally:
-            # Whatever user code left behind must not keep the process from ending.
+            # Objects that user code left behind must not keep the process from ending.
             exit_within(_CLOSING, code)
             await health.close()
             await app.close()
@@ -246,6 +245,7 @@ class _WorkerProcess:
         return worker
 
     async def _start(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> WorkerBanner:
+        await log_storage(await parts_of(app).storage())
         return WorkerBanner.of(
             app,
             settings,
@@ -350,7 +350,7 @@ class _WorkerProcess:
     # --- how it ends ---
 
     def _on_signal(self, number: int, count: int) -> None:
-        """Called on a thread: the loop may be blocked."""
+        """Handle a signal. Called on a thread: the loop may be blocked."""
         level = logging.DEBUG if self._child is not None else logging.INFO
         if count == 1:
             log.log(
@@ -370,7 +370,7 @@ class _WorkerProcess:
             log.log(level, "%s: already interrupting running jobs", signal_name(number))
 
     def _stop(self) -> None:
-        """Called on a thread."""
+        """Stop the worker. Called on a thread."""
         self._asked = True  # before the look for a loop, which looks for it in its turn
         if self._loop is not None:
             with suppress(RuntimeError):  # it has just ended

@@ -1,4 +1,4 @@
-"""What signals do to a worker's process, and the ways out when nothing else helps."""
+"""Signal handling of a worker's process, and the last resorts when it hangs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class StopRequests:
     """
 
     def __init__(self, *, supervised: bool = False) -> None:
-        """Nothing is caught before `install`. ``supervised``: two different signals are always two
-        requests, because a supervisor passes on the second one as SIGINT.
+        """Make it; no signal is caught before `install`. ``supervised``: two different signals are
+        always two requests, because a supervisor passes on the second one as SIGINT.
         """
         self._supervised = supervised
         self._arrived: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
@@ -60,7 +60,7 @@ class StopRequests:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     def tell(self, told: Callable[[int, int], None]) -> None:
-        """From now on call ``told(signal, how many so far)``, on another thread."""
+        """Call ``told(signal, how many so far)`` from now on, on another thread."""
         self._told = told
         start_thread("signals", self._serve)
 
@@ -82,7 +82,8 @@ class StopRequests:
 
 
 def exit_within(seconds: float, code: int, last_words: Callable[[], None] | None = None) -> None:
-    """End the process with ``code`` after so long, whatever still runs. There is no way back.
+    """End the process with ``code`` after this time, with anything that still runs. This cannot be
+    undone.
 
     Threads cannot be stopped, and the interpreter waits for some of them when it exits: a handler
     that never returns would keep a stopped worker alive for ever.
@@ -91,7 +92,7 @@ def exit_within(seconds: float, code: int, last_words: Callable[[], None] | None
     def wait() -> None:
         sleep(seconds)
         if last_words is not None:
-            # Whoever reads our words may be what we are stuck on.
+            # The reader of our output may be the reason why we are stuck.
             start_thread("last-words", last_words)
             sleep(0.1)
         os._exit(code)
@@ -100,7 +101,9 @@ def exit_within(seconds: float, code: int, last_words: Callable[[], None] | None
 
 
 def dump_on_request(tasks: Callable[[], set[asyncio.Task[object]]]) -> None:
-    """On SIGUSR1 write the stack of every thread and asyncio task to standard error, and go on."""
+    """Write the stack of every thread and asyncio task to standard error on SIGUSR1,
+    and continue.
+    """
 
     def dump_tasks(_number: int, _frame: FrameType | None) -> None:
         # Written past sys.stderr: a signal may arrive in the middle of one of its writes.
@@ -127,7 +130,9 @@ def _describe(tasks: set[asyncio.Task[object]]) -> str:
 
 
 def _frames(coroutine: object) -> Iterator[FrameType]:
-    """From the outermost to where it waits; asyncio's own print_stack shows the first one only."""
+    """Return the frames from the outermost to where it waits; asyncio's own print_stack shows the
+    first one only.
+    """
     while coroutine is not None:
         inner: object = None
         # Coroutines, generators and asynchronous generators each have their own names for it.

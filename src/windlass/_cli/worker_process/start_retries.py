@@ -25,7 +25,7 @@ _FIRST, _LONGEST = 0.25, 2.0
 
 
 def may_pass(error: StorageError) -> bool:
-    """Whether waiting may cure it, with the same URL, password and code."""
+    """Return whether waiting may cure it, with the same URL, password and code."""
     if isinstance(error, StorageRefused):
         return False
     return isinstance(error, StorageUnavailable | StorageFull | StoreBusy)
@@ -44,7 +44,7 @@ class StartRetries:
         """Whether the limit was reached."""
 
     def begin(self) -> None:
-        """The first try begins."""
+        """Mark the start of the first try."""
         self._since = monotonic()
 
     async def bear(self, error: StorageError) -> None:
@@ -66,14 +66,14 @@ class StartRetries:
         await asyncio.sleep(pause)
 
     def rewarded(self) -> None:
-        """The worker has started."""
+        """Mark that the worker has started."""
         if self._waits:
             waited = timedelta(seconds=monotonic() - self._since)
             log.warning("the storage is available after %s", brief(waited))
 
     @property
     def waited(self) -> str:
-        """What to add to the error that it gave up with."""
+        """Return the addition to the error after the last retry."""
         if not self.over or not self._limit:
             return ""
         return f" (gave up after {brief(self._limit)}: --wait-for-store)"

@@ -35,16 +35,16 @@ GIVE_UP_AFTER = 5
 
 
 class Restarts:
-    """When to start again. Knows no clock: it is told how long things lasted."""
+    """Decides when to start again. Knows no clock: the caller passes the durations."""
 
     def __init__(self) -> None:
-        """Nothing has gone wrong yet."""
+        """Start without failures."""
         self._deaths = 0
         self.never_ready: int = 0
         """Deaths in a row before the child was ready."""
 
     def ready(self) -> None:
-        """The child works."""
+        """Mark the child as ready."""
         self.never_ready = 0
 
     def died(self, *, ready_for: float | None) -> float:
@@ -99,7 +99,7 @@ class SupervisedChild:
         self.reason: str | None = None
         """Why it ended, in its own word."""
         self.left: str = ""
-        """What it left behind, in its own words."""
+        """The jobs it left behind, in its own words."""
         self.last_error: str = ""
         self.hopeless: bool = False
         self.running: int = 0
@@ -219,7 +219,7 @@ class SupervisedChild:
         self.line = self.output = None
 
     def lived(self, now: float) -> str:
-        """For how long, in words."""
+        """Return how long it lived, in words."""
         return brief(timedelta(seconds=now - self.started_at))
 
     def ready_for(self, now: float) -> float | None:

@@ -1,6 +1,6 @@
 """Keeps N worker processes alive. Imports no user code and opens no storage.
 
-So it has nothing that can break: whatever the app does to its process, it does to a child.
+So it has nothing that can break: an app can only break the process of a child.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _PATIENCE = 15.0
 
 
 def supervise(plan: WorkerOptions, processes: int, *, owner: int | None = None) -> int:
-    """Run ``processes`` workers until told to stop; the exit code.
+    """Run ``processes`` workers until stopped. Return the exit code.
 
-    ``owner``: a descriptor whose end means that whoever started us is dead, and we go too.
+    ``owner``: a descriptor whose end means that our parent is dead, and we exit too.
     """
     terminal = Terminal()
     log_to(terminal, level=plan.log_level, form=plan.log_format)
@@ -61,7 +61,7 @@ class Supervisor:
     """One thread, one loop: signals, deaths, reports, starts."""
 
     def __init__(self, plan: WorkerOptions, processes: int, terminal: Terminal) -> None:
-        """Nothing is started before `run`."""
+        """Make it; no child is started before `run`."""
         self._plan = plan
         self._terminal = terminal
         self._children = [SupervisedChild(number) for number in range(1, processes + 1)]
@@ -182,14 +182,16 @@ class Supervisor:
         log.debug("worker %d started as pid %d", child.number, child.pid)
 
     def _wait(self) -> float:
-        """How long nothing needs to be done: at most a tick, and only up to the next start."""
+        """Return how long nothing needs to be done: at most a tick, and only up to the
+        next start.
+        """
         now = monotonic()
         dues = [child.due - now for child in self._waiting() if child.due is not None]
         return max(min([_TICK, *dues]), 0.0)
 
     def _waiting(self) -> Iterator[SupervisedChild]:
-        """Who is to be started. All but the first wait until one was ready: what is wrong with
-        the app is then said once, not N times.
+        """Return the children to start. All but the first wait until one was ready, so that an
+        error of the app is reported once, not N times.
         """
         startable = self._children if self._any_ready else self._children[:1]
         return (child for child in startable if child.due is not None)
@@ -219,7 +221,7 @@ class Supervisor:
             self._terminal.write(text.decode(errors="replace"))
 
     def _reap(self) -> None:
-        """Collect every dead process: as PID 1 also those nobody else will."""
+        """Collect every dead process; as PID 1 also orphans."""
         while True:
             try:
                 pid, state = os.waitpid(-1, os.WNOHANG)

@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SupervisorConnection:
-    """What a child holds of its supervisor."""
+    """A child's end of the connection to its supervisor."""
 
     def __init__(self, fd: int) -> None:
         """``fd`` was passed on by the supervisor."""
@@ -65,8 +65,8 @@ class SupervisorConnection:
 
 
 def _ask_for_a_signal() -> None:
-    """Where the kernel can, also be told of the supervisor's death by SIGTERM. Only a hint: the
-    socket is what is relied on.
+    """Ask the kernel, where it can, for a SIGTERM on the supervisor's death. Only a hint: the
+    socket is relied on.
     """
     if sys.platform != "linux":
         return
@@ -76,8 +76,8 @@ def _ask_for_a_signal() -> None:
 
 
 def parse_reports(buffer: bytes) -> tuple[list[Report], bytes]:
-    """The whole lines in ``buffer`` as reports, and what is left. Anything else is dropped: user
-    code runs in the child and may write to any descriptor.
+    """Return the whole lines in ``buffer`` as reports, and what is left. Anything else is dropped:
+    user code runs in the child and may write to any descriptor.
     """
     *lines, rest = buffer.split(b"\n")
     reports = []

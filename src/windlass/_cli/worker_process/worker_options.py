@@ -1,4 +1,4 @@
-"""What a worker command was told, checked as far as it can be without the app."""
+"""Options of a worker command, checked as far as possible without the app."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         self.store_patience()
 
     def arguments(self) -> list[str]:
-        """These options as the command line of one child."""
+        """Return these options as the command line of one child."""
         written = ["worker", self.target, "--log-level", self.log_level]
         written += ["--log-format", self.log_format]
         for flag, values in (
@@ -96,23 +96,25 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return written
 
     def grace_period(self) -> timedelta | None:
-        """How long running jobs may take after a stop; None follows the app."""
+        """Return how long running jobs may take after a stop; None follows the app."""
         return None if self.grace is None else parse_duration(self.grace, "--grace")
 
     def store_patience(self) -> timedelta | None:
-        """How long to wait at the start for a storage that is away or full; None: for ever."""
+        """Return how long to wait at the start for a storage that is away or full;
+        None: for ever.
+        """
         given = self.wait_for_store
         return None if given is None else parse_duration(given, "--wait-for-store")
 
     def ports(self, number: int | None = None) -> list[int]:
-        """Where to answer. ``number``: the place under a supervisor; the first takes the ports as
-        they are given, the next one those after them.
+        """Return where to answer. ``number``: the place under a supervisor; the first takes the
+        ports as they are given, the next one those after them.
         """
         given = dict.fromkeys(port for port in (self.health_port, self.metrics_port) if port)
         return [port + (number or 1) - 1 for port in given]
 
     def check_ports(self, processes: int) -> None:
-        """Refuse ports that so many processes cannot share."""
+        """Refuse ports that this number of processes cannot share."""
         taken: set[int] = set()
         for number in range(1, processes + 1):
             for port in self.ports(number):
@@ -166,7 +168,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
-    """All queues with numbers, or none."""
+    """Return all queues with numbers, or none."""
     if not written:
         return None
     for text in written:

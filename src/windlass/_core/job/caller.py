@@ -1,4 +1,4 @@
-"""Who asked for a job, and as part of what: read from well-known argument names."""
+"""Principal, tenant and correlation id of a job, read from well-known argument names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORRELATION_KEYS = ("correlation_id", "request_id")
 
 
 def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """The first of ``keys`` that holds a non-empty string, a number or a boolean, as text.
+    """Return the first of ``keys`` that holds a non-empty string, a number or a boolean, as text.
 
     What counts is how a value is stored: a UUID or an enum member is a string in the payload.
     """
@@ -36,4 +36,4 @@ def _as_stored(value: object) -> object:
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
-        return None  # whatever it is, it is no name of anybody
+        return None  # it is not a name

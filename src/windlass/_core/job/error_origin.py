@@ -12,7 +12,7 @@ _LONGEST = 200
 
 
 def frame_of(traceback: str) -> str:
-    """The innermost frame of the user's own code, as ``jobs/mail.py send``; "" without one.
+    """Return the innermost frame of the user's own code, as ``jobs/mail.py send``; "" without one.
 
     Without the line: it moves with every deploy, and the same fault would be a new one. Where all
     frames are a library's, the innermost of them.

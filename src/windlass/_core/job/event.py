@@ -71,9 +71,9 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     origin: State | None = None
     """For a requeue: the state it leads out of, as it was last seen."""
     record: Record | None = None
-    """What the process had in hand, so it costs nothing: of a run the `ClaimedJob`, of an order the
-    `JobRecord` as it is afterwards. Secrets are not masked. The run of a dead worker has no
-    payload here.
+    """The record that the process had in memory, so it costs nothing. For a run it is the
+    `ClaimedJob`, for an action the `JobRecord` after it. Secrets are not masked. The run of a dead
+    worker has no payload here.
     """
 
     @property
@@ -91,12 +91,12 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enqueued_event(job: NewJob) -> JobEnqueued:
-    """The event of a job that was stored."""
+    """Return the event of a job that was stored."""
     return JobEnqueued(job=job.id, task=job.task, queue=job.queue, record=job)
 
 
 def claimed_event(job: ClaimedJob) -> JobMoved:
-    """The event of a claim."""
+    """Return the event of a claim."""
     return JobMoved(
         verb=Verb.CLAIM,
         job=job.claim.job,
@@ -117,7 +117,7 @@ def claimed_event(job: ClaimedJob) -> JobMoved:
 def action_event(
     verb: Verb, job: JobRecord, at: datetime, *, origin: State | None = None
 ) -> JobMoved:
-    """The event of an edge that a person or a client ordered, not a worker.
+    """Return the event of an edge that a person or a client ordered, not a worker.
 
     ``job``: as it is afterwards. ``origin``: for a requeue, the state it was in.
     """
@@ -139,8 +139,8 @@ def action_event(
 
 
 class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody upstream said "not now", and a whole queue rests. One event per hit, however many
-    workers were turned away by it.
+    """A handler raised `Throttled`, and its whole queue cools down. One event per cool-down, for
+    any number of workers.
     """
 
     queue: str
@@ -148,13 +148,13 @@ class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing of it starts before, in the whole cluster."""
     at: datetime
     job: JobId
-    """Whose handler said so."""
+    """The job whose handler raised it."""
     task: str
     worker: str
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened to a worker: it was buried, or took a new identity."""
+    """A worker was declared dead, or took a new identity."""
 
     worker: str
     what: str

@@ -34,7 +34,7 @@ _BARE = re.compile(r"[0-9a-f]{8,31}")
 
 
 class IdPattern(NamedTuple):
-    """What is known of an id: its first digits, and its last."""
+    """The known parts of an id: its first digits, and its last."""
 
     first: str
     """Eight digits or more, or none."""
@@ -42,22 +42,22 @@ class IdPattern(NamedTuple):
 
 
 def short_id(job: str) -> str:
-    """An id as people see it where there is little room: ``0192f3a1…9c4e07``."""
+    """Return an id as people see it where there is little room: ``0192f3a1…9c4e07``."""
     return f"{job[:_FIRST]}…{job[-_LAST:]}" if len(job) > _FIRST + _LAST else job
 
 
 def is_full_id(job: str) -> bool:
-    """Whether this is an id as it is stored."""
+    """Return whether this is an id as it is stored."""
     return _PLAIN.fullmatch(job) is not None
 
 
 def looks_shortened(text: str) -> bool:
-    """Whether this can be nothing but a shortened id: it has the dots."""
+    """Return whether this can be nothing but a shortened id: it has the dots."""
     return _SHORT.fullmatch(text.strip().lower()) is not None
 
 
 def id_patterns_of(given: str) -> list[IdPattern]:
-    """What to look for where a shortened id was given, in this order; nothing: it is none."""
+    """Return the patterns of a shortened id, in this order; empty if it is none."""
     text = given.strip().lower()
     if found := _SHORT.fullmatch(text):
         return [IdPattern(found[1], found[2])] if len(found[1]) + len(found[2]) < _DIGITS else []
@@ -70,8 +70,8 @@ def id_patterns_of(given: str) -> list[IdPattern]:
 
 
 def id_as_stored(given: object) -> JobId:
-    """An id to look for, written as it is stored: a UUID with dashes names the same job. What is no
-    UUID stays as it is, and is not found.
+    """Return an id as it is stored: a UUID with dashes names the same job. A text that is no UUID
+    stays as it is, and is not found.
     """
     if not isinstance(given, str):
         given = getattr(given, "hex", given)
@@ -82,7 +82,9 @@ def id_as_stored(given: object) -> JobId:
 
 
 def job_id_of(given: object) -> JobId:
-    """A UUID, or one as text with or without dashes, as the 32 hex digits that are stored."""
+    """Return a UUID, or one as text with or without dashes, as the 32 hex digits that
+    are stored.
+    """
     digits = given if isinstance(given, str) else getattr(given, "hex", None)
     text = digits.lower() if isinstance(digits, str) else ""
     if _DASHED.fullmatch(text):
@@ -100,7 +102,7 @@ def job_id_of(given: object) -> JobId:
 
 
 def job_ids_of(given: Iterable[object], calls: int) -> list[JobId]:
-    """One for each call, all different."""
+    """Return one id for each call, all different."""
     ids = [job_id_of(one) for one in given]
     if len(ids) != calls:
         message = f"ids= needs one id for each of the {calls:,} calls, got {len(ids):,}"

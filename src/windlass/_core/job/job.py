@@ -1,4 +1,4 @@
-"""The records: what is asked for, what is stored, what is claimed. Frozen values that do no I/O."""
+"""The records: requests, stored jobs, claims. Frozen values that do no I/O."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ JobId = NewType("JobId", str)
 DEFAULT_MAX_ATTEMPTS = 5
 
 OnLost = Literal["retry", "fail"]
-"""What follows a lost run: another one, or the end. Stored: who buries the worker may not know the
-task."""
+"""The action after a lost run: run again, or end. Stored, because the worker that ends the claim
+may not know the task.
+"""
 
 NO_TIMEOUT = timedelta(0)
 """The ``timeout`` of a job whose task says that it has none. A job without one (None) follows its
@@ -66,14 +67,14 @@ class LimitUse(msgspec.Struct, frozen=True):
 
     @property
     def gate(self) -> str:
-        """The name of the budget this use draws on."""
+        """Return the name of the budget this use draws on."""
         return f"{self.name}:{self.key}" if self.key else self.name
 
 
 class FollowUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The job to insert when this one has failed for good, but for its id and arguments.
+    """The job to insert when this one has failed for good, except for its id and arguments.
 
-    Stored with the job: whoever buries it may not know its task.
+    Stored with the job: the worker that ends the claim may not know its task.
     """
 
     task: str
@@ -82,14 +83,14 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout: timedelta | None = None
     expires: timedelta | None = None
-    """From the failure on."""
+    """Counted from the failure."""
     limits: tuple[LimitUse, ...] = ()
     tags: tuple[str, ...] = ()
     on_lost: OnLost = "retry"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a producer asks for. The store adds time and order."""
+    """The request of a producer. The store adds time and order."""
 
     id: JobId
     task: str
@@ -121,8 +122,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 class Claim(msgspec.Struct, frozen=True):
     """The right to finish one run: the job and the number of this claim.
 
-    The number rises by one with every claim and never falls, so it is the fence. ``attempt`` is
-    a budget: it is given back and therefore repeats.
+    The number rises by one with every claim and never falls, so it is the fence. ``attempt`` is a
+    budget: it can be given back and therefore repeats.
     """
 
     job: JobId
@@ -132,7 +133,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class AttemptError(msgspec.Struct, frozen=True):
-    """Why an attempt did not succeed, as text. Never rebuilt into an exception."""
+    """The reason why an attempt did not succeed, as text. Never rebuilt into an exception."""
 
     kind: str
     message: str
@@ -149,7 +150,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     attempt: int
     max_attempts: int
     budget: int
-    """max_attempts as first asked for; a requeue adds one budget."""
+    """``max_attempts`` of the request; a requeue adds one budget."""
     due: datetime
     started_at: datetime
     worker: str
@@ -158,7 +159,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     solo: bool = False
     backoff: Backoff | None = None
     missed_at: datetime | None = None
-    """When a worker first could not run this job: no such task, or other arguments."""
+    """The first time that a worker could not run this job: unknown task, or other arguments."""
     error: AttemptError | None = None
     """The last error, without its traceback."""
     tenant: str | None = None
@@ -171,12 +172,12 @@ class ClaimedJob(msgspec.Struct, frozen=True):
 
     @property
     def tries(self) -> int:
-        """Attempts since the last requeue, this one included: what backoff counts."""
+        """Attempts since the last requeue, this one included: the number that backoff counts."""
         return self.attempt - (self.max_attempts - self.budget)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a running handler says it is."""
+    """The progress that a running handler reported."""
 
     fraction: float
     note: str = ""
@@ -207,26 +208,28 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The unique key as asked for; kept for people after it is released."""
     key_held: bool = False
     key_window: Window | None = None
-    """How long it holds its key."""
+    """The time that it holds its key."""
     key_period: timedelta | None = None
-    """That time, where the window is one."""
+    """The length of that time, if the window is FOR_A_TIME."""
     limits: tuple[LimitUse, ...] = ()
     worker: str | None = None
-    """Who runs it, or ran it last."""
+    """The worker that runs it, or ran it last."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     result: bytes | None = None
     error: AttemptError | None = None
     reason: str | None = None
-    """Why it was discarded."""
+    """The reason why it was discarded."""
     cancel_requested: bool = False
     lost: int = 0
     solo: bool = False
     missed_at: datetime | None = None
     missed_why: str | None = None
-    """Why the last worker that claimed it could not run it; None where ``missed_at`` is."""
+    """The reason why the last worker that claimed it could not run it; None if ``missed_at`` is
+    None.
+    """
     throttled: int = 0
-    """How often its handler was turned away by somebody else's limit."""
+    """Number of times that its handler raised `Throttled`."""
     progress: Progress | None = None
     tags: tuple[str, ...] = ()
     tenant: str | None = None
@@ -239,7 +242,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unique(self) -> UniqueKey | None:
-        """The key it asked for and how long it holds it; what becomes of others is not stored."""
+        """Return the requested key and its window. The behaviour on conflicts is not stored."""
         if self.key is None:
             return None
         window, period = self.key_window, self.key_period
@@ -248,14 +251,16 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         return UniqueKey(self.key, window, period)
 
     def copy_id(self, word: str) -> JobId:
-        """The id of a copy: the same for the same word, so storing it twice is storing it once."""
+        """Return the id of a copy. The same word gives the same id, so storing the copy twice
+        stores it once.
+        """
         digest = blake2b(f"{self.id}\x1f{word}".encode(), digest_size=16).hexdigest()
         # As ids are made, with the time of this job: it sorts among its neighbours.
         made = max(to_us(self.created_at) // 1000, 0)
         return JobId(f"{made:012x}7{digest[:3]}8{digest[4:19]}")
 
     def again(self, job_id: JobId) -> NewJob:
-        """The same request as a job of its own, due now. Who holds its key is in its way."""
+        """Return the same request as a new job, due now. Another holder of its key prevents it."""
         return NewJob(
             id=job_id,
             task=self.task,
@@ -284,7 +289,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     claim_number: int
     attempt: int
     verb: EndedBy
-    """How the claim ended; a text where this version does not know the word."""
+    """The verb that ended the claim; a text if this version does not know it."""
     worker: str
     started_at: datetime
     ended_at: datetime

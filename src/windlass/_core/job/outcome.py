@@ -1,4 +1,4 @@
-"""What happened in a handler. What follows is decided in `windlass._core.job.transition`."""
+"""The outcome of a handler. `windlass._core.job.transition` decides what follows."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Snoozed(msgspec.Struct, frozen=True):
 
 
 class Throttled(msgspec.Struct, frozen=True):
-    """The handler met somebody else's rate limit."""
+    """The handler met the rate limit of another service."""
 
     after: timedelta = timedelta(0)
     cool_queue: bool = False
-    """Nobody takes anything from the job's queue until it has rested."""
+    """No worker claims from the job's queue until the cool-down ends."""
     drain: bool = False
-    """The rates the job draws on are spent, whatever their buckets say."""
+    """Empty the buckets of the job's rates."""
     odd: str = ""
     """The wait that the handler gave, if it made no sense and another was taken for it."""
 
@@ -163,7 +163,7 @@ def barred(
     retry_on: tuple[type[BaseException], ...] | None,
     give_up_on: tuple[type[BaseException], ...],
 ) -> bool:
-    """Whether a task's lists rule out another attempt. What is on both is ruled out.
+    """Return whether a task's lists rule out another attempt. An exception on both is ruled out.
 
     Asked where the exception still is one: what is stored of it is text.
     """

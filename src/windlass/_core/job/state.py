@@ -23,7 +23,7 @@ __all__ = [
 
 
 class State(StrEnum):
-    """What is stored. ``failed`` is terminal and waits for a person; it is no retry pool."""
+    """The stored states. ``failed`` is terminal and waits for an operator; it is no retry pool."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -34,8 +34,8 @@ class State(StrEnum):
 
 
 class Shown(StrEnum):
-    """What people see: ``waiting`` is scheduled (due later), ready, or retrying (an attempt was
-    spent since it was enqueued or requeued, whenever it is due).
+    """The states that people see. ``waiting`` is shown as scheduled (due later), ready, or retrying
+    (an attempt was spent since it was enqueued or requeued, due at any time).
     """
 
     SCHEDULED = "scheduled"
@@ -87,13 +87,16 @@ TRANSITIONS: Mapping[State, Mapping[Verb, State]] = {
 
 TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DISCARDED})
 FINISHING: Mapping[Verb, State] = TRANSITIONS[State.RUNNING]
-"""The verbs that end a claim, and where each leads."""
+"""The verbs that end a claim, and the state each leads to."""
 FAILURE_VERBS = frozenset({Verb.RETRY, Verb.FAIL})
-"""What a breaker counts: an attempt that was spent. A cancelled run is not the task's fault."""
+"""The verbs that a breaker counts: an attempt was spent. A cancelled run is not the task's failure.
+"""
 
 
 def target_state(state: State, verb: Verb) -> State:
-    """Where ``verb`` leads from ``state``; an edge that is not in the table is refused."""
+    """Return the state that ``verb`` leads to from ``state``. An edge that is not in the table is
+    refused.
+    """
     edges = TRANSITIONS[state]
     after = edges.get(verb)
     if after is None:
@@ -102,7 +105,7 @@ def target_state(state: State, verb: Verb) -> State:
 
 
 def shown_state(state: State, *, due: datetime, now: datetime, failed_before: bool) -> str:
-    """What people see: ``waiting`` splits into scheduled, ready and retrying.
+    """Return the state that people see: ``waiting`` splits into scheduled, ready and retrying.
 
     A job is eligible when its due time is at or before now, so equality is ready.
     """
@@ -114,8 +117,8 @@ def shown_state(state: State, *, due: datetime, now: datetime, failed_before: bo
 
 
 def verb_of(text: str) -> Verb | str:
-    """What a stored word means; the word itself where a newer version, or a person, has written
-    one that is not known here.
+    """Return the verb of a stored word. An unknown word, of a newer version or a person, is
+    returned as it is.
     """
     try:
         return Verb(text)

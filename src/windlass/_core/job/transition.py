@@ -1,4 +1,4 @@
-"""What becomes of a running job: the one function that decides, and one function per edge."""
+"""Decide the transition of a running job: one function decides, and one function per edge."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Transition(msgspec.Struct, frozen=True):
     verb: Verb
     claim: Claim
     by: str
-    """Who ends it: the worker's id, or the reaper's. Tells a repeat from a refusal."""
+    """The worker or reaper that ends it, by id. It tells a repeat from a refusal."""
     delay: timedelta = _NOW
     """For the verbs that lead back to waiting: due this long after the store's now."""
     refund: bool = False
@@ -74,15 +74,15 @@ class Transition(msgspec.Struct, frozen=True):
     started: bool = True
     """The handler was entered. False: the claim is given back as if it had never been taken."""
     if_cancelled: Verb | None = Verb.CANCEL
-    """What happens instead when the row carries a cancel request; None: nothing changes.
+    """The verb that takes effect instead if the row has a cancel request; None: nothing changes.
 
-    Success wins over a cancel request, every other outcome gives way to it. The store decides
-    in the write itself, because only there the flag is known.
+    Success wins over a cancel request, every other outcome gives way to it. The store decides in
+    the write itself, because only there the flag is known.
     """
     keep: bool = True
     """False deletes the row instead of keeping it: retention zero."""
     cools: tuple[timedelta, ...] = ()
-    """THROTTLE: the queue cools down for so long, by its number of cool-downs before."""
+    """THROTTLE: the durations of the queue's cool-down, by its number of cool-downs before."""
     drains: bool = False
     """THROTTLE: the rates this job draws on have nothing left."""
     then: NewJob | None = None
@@ -90,7 +90,7 @@ class Transition(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> State:
-        """Where the verb leads."""
+        """Return the state that the verb leads to."""
         return FINISHING[self.verb]
 
 
@@ -106,7 +106,7 @@ def decide(
     now: datetime,
     chance: float,
 ) -> Transition:
-    """What becomes of a running job. The only place that knows the retry rule."""
+    """Decide the transition of a running job. The only place that knows the retry rule."""
     match outcome:
         case Succeeded(result):
             return succeed(job, by=by, result=result, keep=policy.keep_succeeded)
@@ -193,7 +193,7 @@ def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> T
 
 
 def missed_wait(missed_at: datetime | None, now: datetime) -> timedelta:
-    """How long a job waits that a worker could not run: a quarter of the time since the first
+    """Return the wait of a job that a worker could not run: a quarter of the time since the first
     miss, at least 15 seconds, at most ten minutes.
     """
     since = timedelta(0) if missed_at is None else now - missed_at
@@ -203,7 +203,7 @@ def missed_wait(missed_at: datetime | None, now: datetime) -> timedelta:
 def _missed(
     job: ClaimedJob, outcome: Missing | Misfit, policy: Policy, *, by: str, now: datetime
 ) -> Transition:
-    """Give the job back at no cost, or fail it where waiting has been, or is, of no use."""
+    """Give the job back at no cost, or fail it if waiting is of no use."""
     error, since = outcome.error, job.missed_at
     patience, hopeless = policy.missing_for, policy.missing_task == "fail"
     if isinstance(outcome, Misfit):
@@ -224,7 +224,7 @@ def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
 
 
 def succeed(job: ClaimedJob, *, by: str, result: bytes | None, keep: bool = True) -> Transition:
-    """running → succeeded."""
+    """Return running → succeeded."""
     return Transition(Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep)
 
 
@@ -238,7 +238,9 @@ def retry(
     solo: bool = False,
     refund: bool = False,
 ) -> Transition:
-    """running → waiting with its error; the attempt is spent unless ``refund`` gives it back."""
+    """Return running → waiting with its error; the attempt is spent unless ``refund`` gives it
+    back.
+    """
     return Transition(
         Verb.RETRY,
         job.claim,
@@ -252,7 +254,7 @@ def retry(
 
 
 def snooze(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
-    """running → waiting without cost: the handler asked for time.
+    """Return running → waiting without cost: the handler asked for time.
 
     Here and below the suspicion marks stay as they were: only a success or an ordinary failure
     shows that a run does not kill its worker.
@@ -270,7 +272,7 @@ def throttle(
     cools: tuple[timedelta, ...] = (),
     drains: bool = False,
 ) -> Transition:
-    """running → waiting without cost: somebody upstream said "not now"."""
+    """Return running → waiting without cost: another service answered "not now"."""
     return Transition(
         Verb.THROTTLE,
         job.claim,
@@ -292,7 +294,8 @@ def release(
     missed: AttemptError | None = None,
     started: bool = True,
 ) -> Transition:
-    """running → waiting without cost: this worker will not run it, or cannot (``missed`` says why).
+    """Return running → waiting without cost: this worker will not run it, or cannot (``missed``
+    says why).
 
     ``started``: whether its handler was entered here.
     """
@@ -311,10 +314,10 @@ def release(
 
 
 def fail(job: ClaimedJob, *, by: str, error: AttemptError, lost: int = 0) -> Transition:
-    """running → failed. Nothing runs it again until someone requeues it."""
+    """Return running → failed. No worker runs it again until an operator requeues it."""
     return Transition(Verb.FAIL, job.claim, by, error=error, lost=lost)
 
 
 def cancel(job: ClaimedJob, *, by: str, error: AttemptError | None = None) -> Transition:
-    """running → cancelled: the handler gave way to a request."""
+    """Return running → cancelled: the handler gave way to a request."""
     return Transition(Verb.CANCEL, job.claim, by, error=error, if_cancelled=None)

@@ -16,10 +16,10 @@ MAX_KEY = MAX_TEXT
 
 
 class Window(StrEnum):
-    """When a key is released."""
+    """The time at which a key is released."""
 
     UNTIL_STARTED = "until_started"
-    """At the first claim, and never retaken."""
+    """At the first claim. It is not taken again."""
     UNTIL_FINISHED = "until_finished"
     """At the terminal state: a retrying job holds it."""
     FOR_A_TIME = "for_a_time"
@@ -27,7 +27,7 @@ class Window(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What becomes of a job whose key is held."""
+    """The behaviour if the key of a new job is held."""
 
     REUSE = "reuse"
     """The holder is the answer."""
@@ -39,7 +39,7 @@ class OnConflict(StrEnum):
 
 
 def refuses(what: OnConflict, holder_task: str, task: str) -> bool:
-    """Whether a job of ``task`` that meets a holder of its key is an error."""
+    """Check whether a job of ``task`` raises an error if another job holds its key."""
     if what is OnConflict.RAISE:
         return True
     # Arguments of one task mean nothing to another.
@@ -47,7 +47,7 @@ def refuses(what: OnConflict, holder_task: str, task: str) -> bool:
 
 
 def replaces(what: OnConflict, holder_task: str, task: str) -> bool:
-    """Whether a holder that waits takes over what a job of ``task`` asks for."""
+    """Check whether a waiting holder takes over the values of a job of ``task``."""
     # Arguments of one task mean nothing to another.
     return what not in (OnConflict.REUSE, OnConflict.RAISE) and holder_task == task
 
@@ -68,9 +68,9 @@ class UniqueKey(msgspec.Struct, frozen=True):
 
 
 def compose_key(task: str, key: str) -> str:
-    """The stored key: scoped to its task, so that two tasks may use the same words.
+    """Return the stored key: scoped to its task, so that two tasks may use the same words.
 
-    No task has an empty name, so that one stands for the scope of all tasks.
+    No task has an empty name, so the empty name is the scope of all tasks.
     """
     if check_text(key, "a unique key") == "":
         message = "a unique key must not be empty; leave key= out for a job without one"

@@ -74,7 +74,9 @@ class Breaker(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> tuple[timedelta, ...]:
-        """How long it stays open, by the number of openings in a row. The last wait is repeated."""
+        """Return how long it stays open, by the number of openings in a row. The last wait is
+        repeated.
+        """
         waits = [self.cool_down]
         while len(waits) < _MOST_WAITS and waits[-1] < self.longest and self.growth > 1:
             # Compared before it is multiplied: a large growth must give the longest wait, not
@@ -94,7 +96,7 @@ class BreakerState(msgspec.Struct, frozen=True):
     open_until: datetime | None = None
 
     def holds(self, breaker: Breaker) -> bool:
-        """Tell whether it is not closed: it admits nothing until ``open_until``, then one job at a
+        """Return whether it is open: it admits no jobs until ``open_until``, then one job at a
         time.
         """
         return self.failures >= breaker.failures

@@ -45,11 +45,11 @@ class Rate(msgspec.Struct, frozen=True):
     ``burst``: tokens that are saved while jobs are idle. Default: the tokens of 100 ms, at least 1.
 
     If there is enough work, one idle worker reaches at least 95 % of the rate. Above ten starts per
-    second this needs a burst that holds the tokens of 100 ms: tokens that arrive at a full bucket,
+    second this needs a burst that holds the tokens of 100 ms. Tokens that arrive at a full bucket,
     while the worker wakes up, are lost.
 
-    ``n`` may be a fraction. It counts as the next whole number in a window: 2.5 per second are 400
-    ms apart, and three such starts fit into a second.
+    ``n`` may be a fraction. A window counts it as the next whole number: 2.5 per second are 400 ms
+    apart, so a second may contain three starts.
     """
 
     n: float
@@ -93,15 +93,16 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def spacing(self) -> timedelta:
-        """How long one token takes to refill, rounded up."""
+        """Return how long one token takes to refill, rounded up."""
         return timedelta(microseconds=math.ceil(span_us(self.per) / self.n))
 
     def span(self, tokens: float) -> timedelta:
         """Return how long ``tokens`` take to refill.
 
-        A multiple of the rounded spacing, not a rounded multiple: three single tokens must cost
-        what a burst of three holds, or the third would wait a microsecond too long. The result is
-        bounded: an absurd cost must not push an instant past the calendar and stop other claims.
+        It is a multiple of the rounded spacing, not a rounded multiple. Three single tokens must
+        cost the same as a burst of three, or the third would wait a microsecond too long. The
+        result is bounded: an absurd cost must not push an instant past the calendar and stop other
+        claims.
         """
         us = span_us(self.spacing) * tokens
         return timedelta(microseconds=math.ceil(min(us, span_us(_LONGEST))))

@@ -59,7 +59,9 @@ def describe_rule(rule: Rule) -> str:
 
 
 def describe_duration(span: timedelta, one: str = "1 ") -> str:
-    """A duration: "90 seconds" is "1 minute 30 seconds"; ``one`` stands before a single unit."""
+    """Return a duration in words: "90 seconds" is "1 minute 30 seconds"; ``one`` precedes a single
+    unit.
+    """
     seconds, parts = span.total_seconds(), []
     if seconds < 1:
         return f"{seconds * 1000:g} milliseconds"
@@ -124,7 +126,7 @@ def _every(values: Sequence[int], size: int, unit: str) -> str:
 
 
 def _step(values: Sequence[int], size: int) -> int:
-    """The step of values that run evenly from zero round the clock; 0: they do not."""
+    """Return the step of values that run evenly from zero round the clock; 0: they do not."""
     if len(values) < 2 or values[0] != 0:
         return 0
     step = values[1]

@@ -58,7 +58,7 @@ Overlap = Literal["skip", "queue", "allow"] | int
 
 
 class Missed(StrEnum):
-    """What becomes of slots that nobody was there to fire."""
+    """The rule for slots at which no scheduler was running."""
 
     SKIP = "skip"
     ONE = "one"
@@ -76,8 +76,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed: Missed = Missed.ONE
     most_missed: int = 100
     overlap: Overlap = "skip"
-    """While a run is active: leave the slot out, let it wait its turn, or pay no heed; or leave it
-    out when so many are."""
+    """While a run is active: skip the slot, let it wait, or ignore the run. A number: skip the slot
+    while that number of runs is active.
+    """
     jitter: timedelta = timedelta(0)
     starts: datetime | None = None
     ends: datetime | None = None
@@ -139,7 +140,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty while it is active."""
     ended_at: datetime | None = None
     by: str = ""
-    """Who triggered it; empty: its slot had come."""
+    """The operator who triggered it; empty: its slot had come."""
 
     @property
     def active(self) -> bool:
@@ -151,9 +152,9 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """All that is known of a schedule but when it fires next."""
 
     plan: Schedule
-    """What holds."""
+    """The plan in effect."""
     written: Schedule | None = None
-    """What code last said; None: it was made at run time."""
+    """The plan of the last declaration in code; None: it was made at run time."""
     paused: bool = False
     removed: bool = False
     """A person removed it; kept, so that the code that declares it does not bring it back."""
@@ -187,7 +188,7 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.written is not None and self.written != self.plan
 
     def settled(self, ended: Mapping[JobId, str]) -> ScheduleState:
-        """The same, knowing how runs that were active have ended."""
+        """Return the same, knowing how runs that were active have ended."""
         runs, failures = [], self.failures
         for run in self.runs:
             if run.active and run.job is not None and run.job in ended:
@@ -203,7 +204,7 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class TriggerAnswer(msgspec.Struct, frozen=True):
-    """What became of an order to run a schedule now."""
+    """The result of running a schedule now."""
 
     job: NewJob
     created: bool
@@ -214,19 +215,19 @@ class TriggerAnswer(msgspec.Struct, frozen=True):
 
 
 class DueFirings(NamedTuple):
-    """What follows when a schedule is due."""
+    """The runs of a due schedule."""
 
     slots: list[datetime]
     """To fire, oldest first."""
     left_out: int
-    """At least so many slots were missed for good."""
+    """Lower bound of the slots that were missed for good."""
     next_at: datetime | None
 
 
 def first_slot(plan: Schedule, now: datetime) -> datetime | None:
-    """When a schedule that is made, changed or resumed now fires first."""
+    """Return when a schedule that is made, changed or resumed now fires first."""
     if isinstance(plan.rule, Once):
-        # An overdue one fires once, at once: nobody wants it never to have been.
+        # An overdue one fires once, at once.
         return _within(plan, plan.rule.at)
     start = now if plan.starts is None else max(now, plan.starts - _US)
     if plan.follows:
@@ -235,17 +236,17 @@ def first_slot(plan: Schedule, now: datetime) -> datetime | None:
 
 
 def _within(plan: Schedule, slot: datetime | None) -> datetime | None:
-    """None for a slot after the end."""
+    """Return a slot; None after the end."""
     return None if slot is None or (plan.ends is not None and slot >= plan.ends) else slot
 
 
 def next_slots(rule: Rule, now: datetime, most: int) -> list[datetime]:
-    """When a rule that began now would fire next."""
+    """Return when a rule that began now would fire next."""
     return planned_slots(Schedule(rule=rule), now, most)
 
 
 def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
-    """The next slots of a schedule, as if it began now."""
+    """Return the next slots of a schedule, as if it began now."""
     slots: list[datetime] = []
     slot = None if plan.follows else first_slot(plan, now)
     while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
@@ -255,7 +256,7 @@ def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
 
 
 def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> DueFirings:
-    """Which slots to fire now, and when to look again; ``next_at`` is due."""
+    """Return which slots to fire now, and when to look again; ``next_at`` is due."""
     if plan.follows:
         return DueFirings([next_at], 0, None)
     most = plan.most_missed if plan.missed is Missed.ALL else _most_recent(plan)
@@ -274,14 +275,16 @@ def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> DueFirings:
 
 
 def _most_recent(plan: Schedule) -> int:
-    """As many slots as can lie within what counts as not missed, within reason."""
+    """Return how many slots can lie within the time that counts as not missed, within reason."""
     if isinstance(plan.rule, Every):
         return min(MISSED_AFTER // plan.rule.period + 1, _MOST)
     return int(MISSED_AFTER.total_seconds()) + 1
 
 
 def merge_plans(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
-    """What holds when code says something new: its word, except where a person has spoken."""
+    """Return the plan in effect after a new declaration in code: the code's values, except those
+    that an operator has set.
+    """
     theirs = {
         name: getattr(plan, name)
         for name in Schedule.__struct_fields__
@@ -304,7 +307,7 @@ def read_state(body: bytes) -> ScheduleState | str:
 
 
 def trim_runs(runs: Sequence[ScheduleRun], plan: Schedule) -> tuple[ScheduleRun, ...]:
-    """The latest runs; older ones only while they are active, as many as are counted."""
+    """Return the latest runs; older ones only while they are active, as many as are counted."""
     most = max(_REMEMBERED, plan.most_active or 0)
     older = [run for run in runs[:-RUNS_KEPT] if run.active]
     return (*older[-most:], *runs[-RUNS_KEPT:])
@@ -314,7 +317,9 @@ def trim_runs(runs: Sequence[ScheduleRun], plan: Schedule) -> tuple[ScheduleRun,
 
 
 def job_of_slot(name: str, plan: Schedule, slot: datetime) -> NewJob:
-    """The job of a slot: always the same one, so that inserting it twice is inserting it once."""
+    """Return the job of a slot: always the same one, so that inserting it twice is inserting it
+    once.
+    """
     digest = blake2b(f"{name}\x1f{to_us(slot)}".encode(), digest_size=16)
     spread = int.from_bytes(digest.digest()[:4]) / 2**32
     return job_of_schedule(
@@ -323,8 +328,8 @@ def job_of_slot(name: str, plan: Schedule, slot: datetime) -> NewJob:
 
 
 def job_of_schedule(name: str, plan: Schedule, job_id: JobId, at: datetime | None = None) -> NewJob:
-    """A job of a schedule. Where runs wait for each other it draws on the turn, as things stand
-    now: a person may have changed ``overlap`` since the call was written down.
+    """Return a job of a schedule. Where runs wait for each other it draws on the turn, as things
+    stand now: a person may have changed ``overlap`` since the call was written down.
     """
     if plan.job is None:
         message = f"schedule {name!r} makes no jobs"
@@ -335,7 +340,7 @@ def job_of_schedule(name: str, plan: Schedule, job_id: JobId, at: datetime | Non
 
 
 def turn_of(name: str) -> str:
-    """The name of the limit that lets one run of a schedule go at a time."""
+    """Return the name of the limit that lets one run of a schedule go at a time."""
     return f"{name} (schedule)"
 
 
@@ -346,7 +351,7 @@ def _id_of(slot: datetime, digest: str) -> JobId:
 
 
 def slot_of(job: JobId) -> datetime | None:
-    """The slot a job was made for, to the millisecond; None: no schedule made it."""
+    """Return the slot a job was made for, to the millisecond; None: no schedule made it."""
     if len(job) != 32 or job[12] != _VERSION:
         return None
     try:

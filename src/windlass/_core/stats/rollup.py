@@ -35,12 +35,12 @@ Histogram = Mapping[int, int]
 
 
 def minute_of(instant: datetime) -> datetime:
-    """The start of the minute."""
+    """Return the start of the minute."""
     return instant.replace(second=0, microsecond=0)
 
 
 def bucket_of(us: int) -> int:
-    """The bucket of a duration in microseconds: exact below 8, then four per doubling."""
+    """Return the bucket of a duration in microseconds: exact below 8, then four per doubling."""
     if us < 8:  # the first octave with four whole steps starts here
         return max(us, 0)
     octave = us.bit_length() - 1
@@ -48,7 +48,7 @@ def bucket_of(us: int) -> int:
 
 
 def bucket_top(bucket: int) -> int:
-    """The largest duration in microseconds that falls into ``bucket``."""
+    """Return the largest duration in microseconds that falls into ``bucket``."""
     if bucket < 8:
         return bucket
     octave, step = divmod(bucket + 4, 4)
@@ -60,7 +60,7 @@ BUCKET_TOPS = tuple(map(bucket_top, range(250)))
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in one minute to one task on one queue."""
+    """Finishes of one minute, task and queue."""
 
     minute: datetime
     queue: str
@@ -83,7 +83,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True):
         waited: timedelta,
         ran: timedelta,
     ) -> Rollup:
-        """The rollup of a single finish."""
+        """Return the rollup of a single finish."""
         return cls(
             minute=minute,
             queue=queue,
@@ -103,7 +103,7 @@ def _sum(maps: Iterable[Mapping[_Key, int]]) -> dict[_Key, int]:
 
 
 def merge(rollups: Iterable[Rollup]) -> list[Rollup]:
-    """One rollup per minute, queue and task, in that order."""
+    """Return one rollup per minute, queue and task, in that order."""
     groups: dict[tuple[datetime, str, str], list[Rollup]] = {}
     for rollup in rollups:
         groups.setdefault((rollup.minute, rollup.queue, rollup.task), []).append(rollup)
@@ -121,7 +121,7 @@ def merge(rollups: Iterable[Rollup]) -> list[Rollup]:
 
 
 def percentile(histogram: Histogram, fraction: float) -> timedelta | None:
-    """The duration that ``fraction`` of the entries do not exceed; None when there are none."""
+    """Return the duration that ``fraction`` of the entries do not exceed; None without entries."""
     total = sum(histogram.values())
     if not total:
         return None

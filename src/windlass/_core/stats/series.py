@@ -32,7 +32,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, histogram: Histogram) -> Latency | None:
-        """None: nothing happened."""
+        """Return the latency; None: nothing happened."""
         p50 = percentile(histogram, 0.5)
         p95, p99 = percentile(histogram, 0.95), percentile(histogram, 0.99)
         if p50 is None or p95 is None or p99 is None:
@@ -42,7 +42,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened from ``at`` on, for one step."""
+    """The counts of one step, from ``at`` on."""
 
     at: datetime
     counts: Mapping[str, int]
@@ -54,7 +54,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened over time, without gaps."""
+    """Counts over time, without gaps."""
 
     step: timedelta
     points: Sequence[Point]
@@ -63,7 +63,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to one queue or task."""
+    """The counts of one queue or task."""
 
     name: str
     counts: Mapping[str, int]
@@ -95,7 +95,7 @@ class _Sum:
 
 
 def step_for(span: timedelta) -> timedelta:
-    """The width of points at which a chart of ``span`` is neither coarse nor crowded."""
+    """Return the width of points at which a chart of ``span`` is neither coarse nor crowded."""
     return next((step for step in _STEPS if span / step <= _FINE), _STEPS[-1])
 
 
@@ -127,7 +127,7 @@ def _start(instant: datetime, step: timedelta) -> datetime:
 
 
 def activities(rollups: Iterable[Rollup], by: Literal["queue", "task"]) -> list[Activity]:
-    """What happened to each queue or task, by name."""
+    """Return the counts of each queue or task, by name."""
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     for rollup in rollups:
         sums[rollup.queue if by == "queue" else rollup.task].add(rollup)

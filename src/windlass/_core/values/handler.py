@@ -49,8 +49,8 @@ def check_function(function: object) -> None:
 
 
 def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A ``functools.partial`` as a function with the name, the module and the annotations of the
-    one it calls, and the parameters that it leaves open; anything else as it is.
+    """Return a ``functools.partial`` as a function with the name, the module and the annotations of
+    the one it calls, and the parameters that it leaves open; anything else as it is.
     """
     if not isinstance(function, functools.partial):
         return function
@@ -66,7 +66,7 @@ def unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_method(function: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether it was written in a class and wants its object. Bound to one, it has it."""
+    """Return whether it was written in a class and wants its object. Bound to one, it has it."""
     if not inspect.isfunction(function):
         return False
     owner = function.__qualname__.rpartition(".")[0]
@@ -86,7 +86,7 @@ def check_middleware(layer: object) -> None:
 
 
 def can_call_with(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """Check whether it can be called with this number of arguments."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -97,14 +97,16 @@ def can_call_with(function: Callable[..., Any], count: int) -> bool:
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives an awaitable, also below decorators made with functools.wraps."""
+    """Return whether calling it gives an awaitable, also below decorators made with
+    functools.wraps.
+    """
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         inspect.unwrap(function)
     )
 
 
 def importable_module(name: str) -> str:
-    """A script is ``__main__`` only to itself: its jobs carry the name a worker imports it by."""
+    """Return the name a worker imports the module by: a script is ``__main__`` only to itself."""
     alias, dot, rest = name.partition(".")
     if alias not in ("__main__", "__mp_main__") or not dot:
         return name
@@ -118,7 +120,7 @@ def importable_module(name: str) -> str:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The place a function was defined at."""
+    """Return the place a function was defined at."""
     return f"{function.__module__}.{function.__qualname__}"
 
 
@@ -142,7 +144,7 @@ _OF_A_CALL = {
 
 
 def suggest_option(option: str) -> str:
-    """What an option is called here that other systems, or another place, know by this name."""
+    """Return the name that an option of another system, or another place, has here."""
     for here, names in _SAME.items():
         if option in names:
             counts = " It counts runs, the first included." if here == "max_attempts" else ""

@@ -1,9 +1,9 @@
-"""Keys that are made of what nobody may read: what people see of them.
+"""Visible form of keys that are made of secret arguments.
 
 A key that is made of all arguments, or of a secret one, holds an unsalted digest: it must be the
 same in every process that makes it. Short secrets are found from such a digest by trying them all.
 People see an HMAC of it, under a secret of the installation: as good for telling keys apart, and
-nothing to try guesses on.
+useless for guessing.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _SHADE = re.compile(rf"(?:arguments|secret):@[0-9a-f]{{{_DIGITS}}}")
 
 
 def has_digest(text: str | None) -> bool:
-    """Whether this holds a digest of arguments."""
+    """Return whether this holds a digest of arguments."""
     return text is not None and ":" in text and _DIGEST.search(text) is not None
 
 
 def has_masked_digest(text: str | None) -> bool:
-    """Whether this is what people see of such a text."""
+    """Return whether this is what people see of such a text."""
     return text is not None and _SHADE.search(text) is not None
 
 
 def mask_digests(text: str, secret: str) -> str:
-    """The text as people see it; with an empty ``secret`` the digests are masked."""
+    """Return the text as people see it; with an empty ``secret`` the digests are masked."""
     return _DIGEST.sub(functools.partial(_shade, secret), text) if ":" in text else text
 
 
 def map_around_digests(text: str, change: Callable[[str], str]) -> str:
-    """The text with all of it changed but the digests: one that lost a few digits would be shown
-    as it is.
+    """Return the text with all of it changed but the digests: one that lost a few digits would be
+    shown as it is.
     """
     if not has_digest(text):
         return change(text)

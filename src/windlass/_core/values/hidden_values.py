@@ -11,7 +11,7 @@ from collections.abc import Sequence
 __all__ = ["HiddenValues", "mask_values"]
 
 _FEW = 64
-"""Up to so many values are looked for one by one, which is quicker for few."""
+"""Up to this number of values are searched one by one, which is quicker."""
 _HEAD = 4
 """Characters of a value's beginning."""
 _LENGTHS = 32
@@ -26,14 +26,14 @@ class HiddenValues(tuple[str, ...]):  # noqa: SLOT001 -- it keeps what it has pr
     """By beginning, the longest first. Values that are shorter than a beginning are under ''."""
 
     def __contains__(self, value: object) -> bool:
-        """Whether it is one of them, whole."""
+        """Return whether it is one of them, whole."""
         if len(self) <= _FEW:
             return super().__contains__(value)
         self._prepare()
         return value in self._all
 
     def out_of(self, text: str, mask: str) -> str:
-        """The text with a mask in place of each. What overlaps is hidden together."""
+        """Return the text with a mask in place of each. Overlapping values are hidden together."""
         if len(self) <= _FEW:
             return mask_values(text, self, mask)
         self._prepare()
@@ -60,7 +60,7 @@ class HiddenValues(tuple[str, ...]):  # noqa: SLOT001 -- it keeps what it has pr
         self._all = frozenset(self)
 
     def _end_of(self, text: str, at: int) -> int:
-        """Where the longest value that begins here ends; 0: none does."""
+        """Return where the longest value that begins here ends; 0: none does."""
         lengths = self._lengths.get(text[at : at + _HEAD], ())
         if len(lengths) > _LENGTHS:
             return len(text)
@@ -72,7 +72,7 @@ class HiddenValues(tuple[str, ...]):  # noqa: SLOT001 -- it keeps what it has pr
 
 
 def mask_values(text: str, values: Sequence[str], mask: str) -> str:
-    """The text with a mask in place of each value, one after the other."""
+    """Return the text with a mask in place of each value, one after the other."""
     for value in values:
         if value in text:
             text = text.replace(value, mask)

@@ -35,7 +35,7 @@ __all__ = [
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=36_525)
-"""A hundred years. An instant beyond the calendar, once stored, would fail whoever reads it."""
+"""A hundred years. A stored instant beyond the calendar would fail every reader."""
 _LAST_YEAR = 9000
 """Far enough for anybody, and a hundred years more still fit the calendar."""
 _US = timedelta(microseconds=1)
@@ -54,7 +54,7 @@ def us_or_none(instant: datetime | None) -> int | None:
 
 
 def from_us(us: int) -> datetime:
-    """The inverse of `to_us`."""
+    """Return the inverse of `to_us`."""
     return EPOCH + timedelta(microseconds=us)
 
 
@@ -86,12 +86,12 @@ def add_clamped_us(now: int, span: int) -> int:
 
 
 def span_us(span: timedelta) -> int:
-    """A duration in whole microseconds."""
+    """Return a duration in whole microseconds."""
     return span // _US
 
 
 def aware(instant: object, what: str) -> datetime:
-    """``instant`` in UTC; a naive one is refused, because nobody knows which hour it means."""
+    """Return ``instant`` in UTC; a naive one is refused, because its hour is ambiguous."""
     if not isinstance(instant, datetime):
         message = f"{what} must be a datetime with a time zone, got {instant!r}"
         raise InvalidArgument(message)
@@ -122,8 +122,8 @@ def parse_seconds(text: str) -> float | None:
 
 
 def duration(value: timedelta | float | str, what: str) -> timedelta:
-    """A duration given as a timedelta, in seconds, or as text such as ``"30s"``, from nothing to
-    `LONGEST`.
+    """Return a duration given as a timedelta, in seconds, or as text such as ``"30s"``, from
+    nothing to `LONGEST`.
     """
     seconds = parse_seconds(value) if isinstance(value, str) else None
     span = _span(value if seconds is None else seconds, what)
@@ -136,7 +136,7 @@ def duration(value: timedelta | float | str, what: str) -> timedelta:
 
 
 def capped(value: timedelta | float, what: str) -> timedelta:
-    """The same, not as text, and more than `LONGEST` is taken for it."""
+    """Return the same, not as text, and more than `LONGEST` is taken for it."""
     return min(_span(value, what), LONGEST)
 
 

@@ -12,7 +12,7 @@ _SHOWN = 80
 
 
 def shown(value: object) -> str:
-    """A value as a message can show it: a long one is cut."""
+    """Return a value as a message can show it: a long one is cut."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 -- of a type of the user's, or an integer of many digits
@@ -34,8 +34,8 @@ def check_name(value: str, what: str) -> str:
 
 
 def check_queue(value: str, what: str = "a queue's name") -> str:
-    """A queue must be one that the command line and settings can name: ``--queue mail=10``, lists
-    with commas.
+    """Check that a queue is one that the command line and settings can name: ``--queue mail=10``,
+    lists with commas.
     """
     check_name(value, what)
     if "," in value or "=" in value:

@@ -1,9 +1,9 @@
-"""What nobody may read by accident: secrets among arguments, and wherever they turn up again.
+"""Redaction: secrets among arguments, and in texts where they appear again.
 
 Three things make a value a secret: its argument is annotated ``Secret[...]``, its name sounds like
-one (``password``, ``api_key``), or it looks like one wherever it stands (a JWT, an AWS key, the
-password of a URL). The stored payload keeps what the handler needs; what people, logs and errors
-get goes through here first.
+one (``password``, ``api_key``), or it looks like one in any place (a JWT, an AWS key, the password
+of a URL). The stored payload keeps what the handler needs. Texts for people, logs and errors go
+through here first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ MASK = "***"
 
 _TAG = "secret:"
 """Jobs carry the names of their secret arguments as tags, as they carry the schedule that made
-them: whoever reads a job may not have its task, and a tag is what every release and every backend
-stores, copies and shows already."""
+them. A reader of a job may not have its task, and every release and backend already stores, copies
+and shows tags.
+"""
 
 _NAME = re.compile(
     r"passw|passphrase|passcode|secret(?!ar)|token|authorization|cookie|credential|credit"
@@ -57,22 +58,24 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def secret_tags(names: Iterable[str]) -> tuple[str, ...]:
-    """The tags of a job whose arguments of these names are secret."""
+    """Return the tags of a job whose arguments of these names are secret."""
     return tuple(_TAG + name for name in names)
 
 
 def secret_tags_in(tags: Iterable[str]) -> tuple[str, ...]:
-    """Those of a job's tags that name secret arguments: what follows from it inherits them."""
+    """Return those of a job's tags that name secret arguments: what follows from it
+    inherits them.
+    """
     return tuple(tag for tag in tags if tag.startswith(_TAG))
 
 
 def secret_names(tags: Iterable[str]) -> frozenset[str]:
-    """The names of a job's secret arguments."""
+    """Return the names of a job's secret arguments."""
     return frozenset(tag.removeprefix(_TAG) for tag in tags if tag.startswith(_TAG))
 
 
 def looks_secret(name: str) -> bool:
-    """Whether an argument of this name is one by its sound."""
+    """Return whether an argument of this name is one by its sound."""
     return _sounds_secret(name) if len(name) <= _REMEMBERED else _sounds(name)
 
 
@@ -125,7 +128,7 @@ _SUSPECTS = (
     *("sk_", "rk_", "-----begin", "bearer ", "basic ", "passw", "passphrase", "secret", "token"),
     *("authorization", "cookie", "credential", "apikey", "accesskey", "privatekey", "signingkey"),
     *("encryptionkey", "_key", "-key", "arguments:"),
-    "\u017f",  # an s to whoever ignores case
+    "\u017f",  # an s if case is ignored
 )
 """Most texts hold nothing of the kind: looking for these is a hundred times quicker."""
 
@@ -154,8 +157,8 @@ _LOGIN = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://[^:@/]*:).*@", re.DOTALL)
 
 
 def redacted_url(url: str) -> str:
-    """The URL of a storage without its password, also one with a slash in it that nobody escaped.
-    What is no URL loses everything before an @.
+    """Return the URL of a storage without its password, also if it contains an unescaped slash. A
+    text that is no URL loses everything before an @.
     """
     if "://" not in url:
         _, at, rest = url.rpartition("@")
@@ -164,7 +167,7 @@ def redacted_url(url: str) -> str:
 
 
 def redacted_error(error: AttemptError, values: Sequence[str] = ()) -> AttemptError:
-    """An error whose texts do not give away what its handler was given."""
+    """Return an error whose texts do not give away what its handler was given."""
     message = redacted_text(error.message, values)
     traceback = redacted_text(error.traceback, values)
     if message == error.message and traceback == error.traceback:
@@ -179,7 +182,7 @@ _TRACES = (
     *(suspect.encode() for suspect in _SUSPECTS if "key" not in suspect),
     *(b"key", b"pass_", b"pass-", b"passcode", b"credit", b"pwd", b"ssn", b"cvv", b"cvc"),
     *(b"otp", b"jwt", b"dsn"),
-    # Written in another way, any of them may stand there; the last is a K to whoever lowers it.
+    # Any of these may be written in another way; the last is a K that lowers to k.
     *(b"\\u", b"\\/", "\u212a".encode()),
 )
 """Without one of these in it, JSON has nothing to hide. Large payloads are read whole only if they
@@ -189,7 +192,9 @@ _SHORTEST = 4
 
 
 def suspicious_words_in(low: bytes) -> list[bytes]:
-    """What stands in JSON, in small letters, that may hide something though nothing is marked."""
+    """Return the words of a JSON text, in lower case, that may hide a secret though nothing is
+    marked.
+    """
     return [trace for trace in _TRACES if trace in low]
 
 
@@ -239,8 +244,8 @@ def _masked(value: Any, names: Collection[str], values: Sequence[str]) -> Any:
 
 
 def secret_values(payload: bytes, names: Collection[str] = ()) -> tuple[str, ...]:
-    """The texts that must not turn up elsewhere: what stands under a secret name, and the
-    passwords of URLs; the longest first, also as they look quoted.
+    """Return the texts that must not appear elsewhere: values under a secret name, and the
+    passwords of URLs; the longest first, also in quoted form.
     """
     if not names and _innocent(payload):
         return ()
@@ -283,7 +288,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _ways(values: Iterable[str]) -> Iterator[str]:
-    """Each of them as it is, and as Python, JSON and URLs write it."""
+    """Yield each of them as it is, and as Python, JSON and URLs write it."""
     for value in values:
         yield value
         yield repr(value)[1:-1]
@@ -296,7 +301,7 @@ def _ways(values: Iterable[str]) -> Iterator[str]:
 
 
 def redacted_job(job: JobRecord) -> JobRecord:
-    """A job as people may see it: arguments, result, errors and every text made of them."""
+    """Return a job as people may see it: arguments, result, errors and every text made of them."""
     names = secret_names(job.tags)
     innocent = not names and _innocent(job.payload)  # looked at once: it may be large
     values = () if innocent else secret_values(job.payload, names)
@@ -324,7 +329,9 @@ def _redacted_progress(
 
 
 def redacted_history(job: JobRecord, attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The ended claims of ``job``, which is the whole one: the values to hide are its own."""
+    """Return the ended claims of ``job``, which is the whole one: the values to hide
+    are its own.
+    """
     values = secret_values(job.payload, secret_names(job.tags))
     return [
         attempt

@@ -10,7 +10,7 @@ __all__ = ["SECRET", "secrets_of"]
 
 
 class _Secret:
-    """What ``Secret[...]`` adds to a type."""
+    """The marker that ``Secret[...]`` adds to a type."""
 
     def __repr__(self) -> str:
         return "Secret"
@@ -20,8 +20,8 @@ SECRET = _Secret()
 
 
 def secrets_of(hints: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names under which a payload holds secrets: those of arguments, and of fields of the
-    dataclasses, Structs, TypedDicts and models that arguments are made of.
+    """Return the names under which a payload holds secrets: those of arguments, and of fields of
+    the dataclasses, Structs, TypedDicts and models that arguments are made of.
     """
     return tuple(sorted(set(_named(hints, set()))))
 
@@ -37,7 +37,9 @@ def _named(hints: Mapping[str, Any], seen: set[type]) -> Iterator[str]:
 
 
 def _is_secret(annotation: Any) -> bool:
-    """Marked itself, or inside of it: ``list[Secret[str]]``, ``Secret[str] | None``."""
+    """Check for a mark on the type, or inside of it: ``list[Secret[str]]``,
+    ``Secret[str] | None``.
+    """
     if SECRET in getattr(annotation, "__metadata__", ()):
         return True
     return any(_is_secret(part) for part in typing.get_args(annotation))

@@ -1,8 +1,8 @@
-"""What people look for, compared with what they may see.
+"""Search texts, compared with the visible part of jobs.
 
 A search that reads hidden text tells it, letter by letter: by what it finds, by where it stops and
-by how long it takes. So words are compared with the redacted form of a job. What is redacted
-depends on the jobs alone, never on the words.
+by how long it takes. So words are compared with the redacted form of a job. The redaction depends
+on the jobs alone, never on the words.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from windlass._core.values.redaction import (
 __all__ = ["SearchTexts", "SearchWords", "texts_of"]
 
 _BETWEEN = b"\x00"
-"""What stands in no word that people look for; else a few more jobs are looked into."""
+"""Characters that are in no searched word; else a few more jobs are read."""
 
 
 class SearchTexts(NamedTuple):
-    """What words are looked for in."""
+    """The texts of a job that are searched."""
 
     payload: bytes
     tags: Sequence[str]
@@ -34,7 +34,7 @@ class SearchTexts(NamedTuple):
 
 
 def texts_of(job: JobRecord) -> SearchTexts:
-    """Those of a job."""
+    """Return those of a job."""
     return SearchTexts(job.payload, job.tags, job.error)
 
 
@@ -44,8 +44,8 @@ class SearchWords:
     __slots__ = ("_exact", "_text")
 
     def __init__(self, text: str | None, exact: Iterable[str] = ()) -> None:
-        """``text`` stands somewhere in a job. ``exact`` are whole values (a key, a tag) that the
-        job is already known to have: the job is found by them only if it shows them.
+        """Make a search. ``text`` is anywhere in a job. ``exact`` are whole values (a key, a tag)
+        that the job is already known to have: it is found by them only if it shows them.
         """
         # Bytes: their lower() knows the letters of ASCII alone, as is promised.
         self._text = None if text is None else text.encode(errors="replace").lower()
@@ -57,12 +57,12 @@ class SearchWords:
         return bool(self._exact)
 
     def shown_in(self, texts: SearchTexts) -> bool:
-        """Whether all of it stands in what people see of a job."""
+        """Check whether all words are in the visible part of a job."""
         return self.shown_among([texts])[0]
 
     def shown_among(self, many: Sequence[SearchTexts]) -> list[bool]:
-        """The same for each of some jobs. Many at a time cost a tenth of what each alone costs:
-        most have nothing to hide, and all together say so as quickly as one.
+        """Return the same for each of some jobs. Many at a time cost a tenth of what each alone
+        costs: most have nothing to hide, and all together say so as quickly as one.
         """
         low = [texts.payload.lower() for texts in many]
         traces = suspicious_words_in(_BETWEEN.join(low))
@@ -85,7 +85,9 @@ class SearchWords:
     def _told(
         self, payload: bytes, values: Sequence[str], error: AttemptError | None
     ) -> bytes | None:
-        """All that a job shows, in small letters; None if it hides one of the whole values."""
+        """Return all that a job shows, in small letters; None if it hides one of the
+        whole values.
+        """
         if any(redacted_text(word, values) != word for word in self._exact):
             return None
         if error is None:

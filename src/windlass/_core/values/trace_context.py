@@ -31,7 +31,9 @@ def encode_trace(carrier: Mapping[str, str]) -> str | None:
 
 
 def decode_trace(text: str | None) -> dict[str, str]:
-    """What a propagator reads; empty for a job without a trace, or with one of no known form."""
+    """Return the carrier that a propagator reads; empty for a job without a trace, or with one of
+    no known form.
+    """
     if text is None:
         return {}
     if not text.startswith("{"):
@@ -43,7 +45,7 @@ def decode_trace(text: str | None) -> dict[str, str]:
 
 
 def shown_trace(text: str | None) -> str | None:
-    """The same for people: without baggage, which is between programs."""
+    """Return the same for people: without baggage, which is between programs."""
     if text is None or not text.startswith("{"):
         return text
     carrier = decode_trace(text)

@@ -1,4 +1,4 @@
-"""What runs say and what befalls jobs, line by line."""
+"""Log lines of runs and events of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits' definitions, and chores in bounded bites."""
+"""The limits' definitions, and background work in bounded steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class MemoryMaintenance:
             return min(due, default=None)
 
     def _due_queues(self, now: datetime) -> list[str]:
-        """The queues with due jobs that are not ready, that of the longest due one first."""
+        """Return the queues with due jobs that are not ready, that of the longest due one first."""
         return [queue for due, queue in sorted(self._due_times()) if due <= now]
 
     def _due_times(self) -> list[tuple[datetime, str]]:
@@ -205,5 +205,5 @@ class MemoryMaintenance:
 
 
 def hour_of(minute: datetime) -> datetime:
-    """The first minute of its hour."""
+    """Return the first minute of its hour."""
     return minute.replace(minute=0)

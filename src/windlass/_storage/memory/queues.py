@@ -1,4 +1,4 @@
-"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_cooldown(
 
 
 def forget_old_cooldown(row: QueueRow, now: datetime) -> None:
-    """A success: what lies long enough in the past is forgotten."""
+    """Reset a cool-down that ended long enough ago, after a success."""
     if row.cool_until is not None and row.cool_until <= now - RESET_AFTER:
         row.cool(None, 0)
 

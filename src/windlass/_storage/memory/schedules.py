@@ -12,6 +12,7 @@ from windlass._core.job.state import State
 from windlass._core.values.instants import clamp_instant
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.insert import holder_expires, insert
+from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.schedules import (
     DueSchedules,
@@ -25,6 +26,7 @@ from windlass._storage.shared.insert_rules import skip_if_key_held
 __all__ = ["MemorySchedules"]
 
 _ACTIVE = frozenset({State.WAITING, State.RUNNING})
+_SWITCH = "schedules"
 
 
 class MemorySchedules:
@@ -46,6 +48,8 @@ class MemorySchedules:
 
     async def due(self, limit: int) -> DueSchedules:
         with self._db.view() as now:
+            if _SWITCH in self._db.switches:
+                return DueSchedules(now, [], None, paused=True)
             planned = sorted(
                 (row.next_at, row.name, row)
                 for row in self._db.schedules.values()
@@ -92,7 +96,9 @@ class MemorySchedules:
         return Written.WRITTEN
 
     def _repeats(self, write: ScheduleWrite, row: ScheduleRow | None) -> bool:
-        """Whether things are as this write would leave them, because it has already happened."""
+        """Return whether things are as this write would leave them, because it has already
+        happened.
+        """
         if row is None:
             return write.body is None
         return row.revision == write.revision + 1 and row.body == write.body
@@ -102,7 +108,7 @@ class MemorySchedules:
         return sum(row is not None and row.state in _ACTIVE for row in rows)
 
     def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
-        """Who is in the way of its jobs."""
+        """Return the jobs that hold the keys of its jobs."""
         held: dict[JobId, JobId] = {}
         taken: dict[str, JobId] = {}
         for job in map(skip_if_key_held, write.jobs):
@@ -138,3 +144,18 @@ class MemorySchedules:
                 if row is not None:
                     stamped = msgspec.structs.replace(row, declared_at=now)
                     self._db.schedules[name] = stamped
+
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
+            self._db.switches.setdefault(_SWITCH, now)
+            self._db.audits.keep(audit, 1, now)
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
+            self._db.switches.pop(_SWITCH, None)
+            self._db.audits.keep(audit, 1, now)
+        self._db.wake()
+
+    async def paused(self) -> datetime | None:
+        with self._db.view():
+            return self._db.switches.get(_SWITCH)

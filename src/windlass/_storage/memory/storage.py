@@ -98,7 +98,7 @@ class MemoryStorage:
         return "", 0, 0
 
     def release_worker_lock(self, worker: str) -> None:
-        """There is none."""
+        """Do nothing: there is no lock."""
 
     async def now(self) -> datetime:
         return self._db.clock.now()

@@ -1,4 +1,4 @@
-"""Who works here, who is believed dead, and who does the chores."""
+"""Registered workers, workers that are declared dead, and leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead rows, and whoever keeps them from being removed."""
+"""Dead rows, and the transactions that keep them from being removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from windlass._storage.postgres.io.connection import PostgresConnection, Row
+from windlass._storage.postgres.io.connection import (
+    RETRY_SECONDS,
+    STATEMENT_SECONDS,
+    PostgresConnection,
+    Row,
+)
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.shared.sql_files import load_sql
 from windlass._system.seams import monotonic
@@ -26,8 +31,9 @@ _VACUUM = {name[7:]: text for name, text in _SQL.items() if name.startswith("vac
 _DEAD_AT_LEAST = 5_000
 _DEAD_SHARE = 0.05
 _LOOK_AFTER = 100_000
-"""Ended claims after which dead rows are looked for, whatever the time. A busy worker leaves that
-many behind in a few seconds; after 350,000 without a vacuum a job took the server 68 µs, not 41."""
+"""Ended claims after which dead rows are counted, at any time. A busy worker leaves that many
+behind in a few seconds; after 350,000 without a vacuum a job took the server 68 µs, not 41.
+"""
 _VACUUM_SECONDS = 600.0
 OLD_AFTER = timedelta(minutes=5)
 
@@ -40,6 +46,9 @@ async def server_health(database: PostgresDatabase, version: str) -> Mapping[str
         "version": version,
         "durability": database.durability,
         "pooled": "yes" if database.server.pooled else "no",
+        "pool": "at most 4 connections for each worker process",
+        "statement_timeout": STATEMENT_SECONDS,
+        "retry_for": RETRY_SECONDS,
     }
     rows = await database.fetch_aside(_FACTS, database.schema.strip('"'), reads=True)
     facts |= {name: value for name, value in rows[0].items() if value is not None}
@@ -56,9 +65,9 @@ async def server_health(database: PostgresDatabase, version: str) -> Mapping[str
 class VacuumHealth:
     """Vacuums our tables when it is worth it, and names what makes vacuuming useless.
 
-    A queue is dead rows with a few live ones between: every claim reads past the dead ones that
-    are not removed yet, at about a quarter of a millisecond per thousand. Vacuums have a connection
-    of their own: they take their time, and nobody waits for them.
+    A queue is dead rows with a few live ones between: every claim reads past the dead ones that are
+    not removed yet, at about a quarter of a millisecond per thousand. Vacuums have a separate
+    connection: they take long, and no caller waits for them.
     """
 
     def __init__(self, database: PostgresDatabase, *, old_after: timedelta = OLD_AFTER) -> None:
@@ -70,12 +79,12 @@ class VacuumHealth:
         self._said: set[tuple[str, str]] = set()
 
     async def check(self) -> None:
-        """Look, clean, and say once what somebody should know."""
+        """Check, vacuum, and log once what an operator should know."""
         await self._watch()
         await self._vacuum()
 
     def ended(self, count: int) -> None:
-        """So many claims were ended here: after enough of them, clean in the background."""
+        """Count ended claims: after enough of them, vacuum in the background."""
         self._ended += count
         if self._ended >= _LOOK_AFTER and self._sweeping is None:
             self._ended = 0

@@ -1,4 +1,4 @@
-"""What runs say and what befalls jobs, line by line."""
+"""Log lines of runs and events of jobs."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class PostgresJournal:
 
 
 def stored_lines(chunk: LogChunk) -> str:
-    """The lines of a chunk as JSON, which is nothing to the server."""
+    """Return the lines of a chunk as JSON, which is nothing to the server."""
     return _encode([(line.at, line.level, line.text) for line in chunk.lines]).decode()
 
 
 def chunk_of(job: JobId, row: Row) -> LogChunk:
-    """A row of ``logs``."""
+    """Decode a row of ``logs``."""
     claim = Claim(job, row["claim_number"], row["seq"])
     return LogChunk(claim, row["number"], [LogLine(*line) for line in _lines(row["lines"])])
 

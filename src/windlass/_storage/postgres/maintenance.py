@@ -1,4 +1,4 @@
-"""Chores in bounded bites. All of them skip rows that somebody else has locked."""
+"""Background work in bounded steps. All of it skips locked rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PostgresMaintenance:
     """A `MaintenanceStore`."""
 
     def __init__(self, database: PostgresDatabase, sweep: Callable[[], Awaitable[None]]) -> None:
-        """``sweep`` clears away the locks of workers that nobody buried."""
+        """Make the store. ``sweep`` removes the locks of workers that were never declared dead."""
         self._db, self._sweep = database, sweep
         self._health = VacuumHealth(database)
 
     def ended(self, count: int) -> None:
-        """So many claims were ended through this storage: rows have died."""
+        """Count claims that were ended through this storage: their old rows are dead."""
         self._health.ended(count)
 
     async def close(self) -> None:

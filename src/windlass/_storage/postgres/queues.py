@@ -1,4 +1,4 @@
-"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PostgresQueues:
             if changed[0][0]:
                 self._db.wake({queue})
                 return True
-            # Somebody was quicker, perhaps with the same settings in other words.
+            # Another writer was quicker, perhaps with the same settings in other words.
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         asked = (queue, self._db.instant(), audit_note_text(audit))

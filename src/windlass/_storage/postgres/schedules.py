@@ -17,6 +17,7 @@ from windlass._storage.postgres.io.records import known_ids
 from windlass._storage.postgres.jobs.insert import check_size
 from windlass._storage.postgres.jobs.job_json import job_json_of
 from windlass._storage.postgres.limits.limits import limit_error_of
+from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -34,6 +35,7 @@ __all__ = ["PostgresSchedules"]
 _SQL = load_sql("windlass._storage.postgres.sql", "schedules.sql")
 _ROWS, _DUE, _WRITE, _DECLARE = _SQL["rows"], _SQL["due"], _SQL["write"], _SQL["declare"]
 _NAMED, _PAGE = _SQL["named"], _SQL["page"]
+_SWITCH, _PAUSED = _SQL["switch"], _SQL["paused"]
 
 _encode = msgspec.json.encode
 _ANSWER = msgspec.json.Decoder(ScheduleAnswer)
@@ -60,7 +62,8 @@ class PostgresSchedules:
     async def due(self, limit: int) -> DueSchedules:
         rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit, reads=True)
         found = [_row(row) for row in rows if row["name"] is not None]
-        return DueSchedules(rows[0]["at"], found, rows[0]["following"])
+        first = rows[0]
+        return DueSchedules(first["at"], found, first["following"], paused=first["paused"])
 
     async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
@@ -77,7 +80,7 @@ class PostgresSchedules:
 
     async def _write(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
         try:
-            # On the side: a job's key may be under decision in somebody's open transaction.
+            # On a separate connection: a job's key may be under decision in an open transaction.
             rows = await self._db.fetch_aside(
                 self._db.sql(_WRITE),
                 self._db.instant(),
@@ -96,8 +99,8 @@ class PostgresSchedules:
         return [_ANSWER.decode(answer) for answer in rows[0][0]]
 
     async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
-        """One has to wait too long, for that key most likely: it must not stop the others, nor hide
-        what became of them. It is to be decided anew, like one that is stale.
+        """Write each schedule alone: one that waits too long, most likely for that key, must not
+        stop the others or hide their results. It is decided anew, like a stale one.
         """
         answers: list[ScheduleAnswer] = []
         stopped: list[StoreBusy] = []
@@ -113,6 +116,22 @@ class PostgresSchedules:
 
     async def declare(self, names: Sequence[str]) -> None:
         await self._db.fetch_aside(self._db.sql(_DECLARE), self._db.instant(), list(names))
+
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        await self._switch(audit, paused=True)
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        await self._switch(audit, paused=False)
+        self._db.wake()
+
+    async def _switch(self, audit: AuditNote | None, *, paused: bool) -> None:
+        asked = (self._db.instant(), self._db.durable, paused, audit_note_text(audit))
+        await self._db.fetch_aside(self._db.sql(_SWITCH), *asked)
+
+    async def paused(self) -> datetime | None:
+        rows = await self._db.fetch_aside(self._db.sql(_PAUSED), reads=True)
+        since: datetime | None = rows[0][0]
+        return since
 
 
 def _row(row: Row) -> ScheduleRow:
@@ -136,5 +155,5 @@ def _jobs(write: ScheduleWrite) -> str | None:
 
 
 def _ids(jobs: Sequence[JobId]) -> str | None:
-    """An array inside an array travels as text: they need not have the same length."""
+    """Return each array as text: arrays inside an array need not have the same length."""
     return f"{{{','.join(str(job) for job in known_ids(jobs))}}}" if jobs else None

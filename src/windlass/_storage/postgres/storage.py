@@ -118,12 +118,14 @@ async def open_postgres(
     clock: Clock = SYSTEM_CLOCK,
     schema: str = "windlass",
     durability: PostgresDurability = "full",
+    migrates: bool = True,
     timings: Timings | None = None,
 ) -> PostgresStorage:
     """Open the schema for the running event loop; make it where there is none.
 
     ``clock`` is for tests: otherwise the server's own clock is used. ``timings`` counts how long
-    operations take.
+    operations take. ``migrates``: create and migrate the tables; False raises `SchemaTooOld` where
+    that is needed.
     """
     if durability not in {"full", "normal"}:
         raise ConfigError(
@@ -137,7 +139,13 @@ async def open_postgres(
     door = PostgresConnection(server)
     try:
         facts = await door.use(
-            partial(prepare_schema, schema=schema, migrations=migrations, where=where),
+            partial(
+                prepare_schema,
+                schema=schema,
+                migrations=migrations,
+                where=where,
+                migrates=migrates,
+            ),
             within=_MIGRATION_SECONDS,
         )
     finally:

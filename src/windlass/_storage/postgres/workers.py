@@ -1,4 +1,4 @@
-"""Who works here, and who is believed dead. Leases are judged by the server's clock."""
+"""Workers and their leases, judged by the server's clock."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class PostgresWorkers:
     """A `WorkerStore`."""
 
     def __init__(self, database: PostgresDatabase, forget: Callable[[str], None]) -> None:
-        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        """Make the store. ``forget`` gets the workers that were declared dead: their locks prove
+        nothing any more.
+        """
         self._db, self._forget = database, forget
 
     async def register(self, start: WorkerStart) -> datetime:
@@ -156,7 +158,7 @@ class PostgresWorkers:
 
 
 class PostgresHeartbeatChannel:
-    """A `HeartbeatChannel` over a connection of its own, on the event loop that it is used on."""
+    """A `HeartbeatChannel` over a separate connection, on the event loop that it is used on."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._db = database

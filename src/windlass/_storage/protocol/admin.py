@@ -1,4 +1,4 @@
-"""`AdminStore`: what operators read, and the switches of queues."""
+"""`AdminStore`: the reads of operators, and pausing queues."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
     """`windlass._core.job.error_origin.frame_of`; "" where the error has no traceback."""
     count: int
     first: datetime
-    """When the first of them failed …"""
+    """The instant of the first failure."""
     last: datetime
-    """… and the last."""
+    """The instant of the last failure."""
     job: JobId
-    """The last one."""
+    """The job that failed last."""
     text: str
     """Its error's message, at most 500 characters."""
     tasks: Sequence[str]
@@ -37,26 +37,26 @@ class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorLook(msgspec.Struct, frozen=True):
-    """The groups among the failed jobs that were looked at."""
+    """The groups among the failed jobs that were read."""
 
     groups: Sequence[ErrorGroup]
     """The most recent first."""
     complete: bool
-    """False: there are more failed jobs than one look takes; the oldest are not counted."""
+    """False: there are more failed jobs than one call reads; the oldest are not counted."""
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Ids that look like the one asked for, among those that one call has met."""
+    """Ids that match, among those that one call has read."""
 
     ids: Sequence[JobId]
     looked: int
-    """How many ids were met."""
+    """Number of ids that were read."""
     after: str | None
     """For the next call; None: there are no more."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a queue are where. ``scheduled``: due strictly after now."""
+    """Number of jobs of a queue by state. ``scheduled``: due strictly after now."""
 
     queue: str
     ready: int = 0
@@ -70,48 +70,48 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the ready and scheduled ones, those that have spent an attempt since they were enqueued
     or requeued: ``attempt > max_attempts - budget``."""
     oldest_due: datetime | None = None
-    """Since when the one that has been ready for longest waits; None: none is ready."""
+    """The due time of the job that has been ready for longest; None: none is ready."""
     paused: bool = False
     cap: int | None = None
-    """A number that equals it means: so many or more."""
+    """A count that equals ``cap`` means that number or more."""
 
 
 class AdminStore(Protocol):
-    """What people ask, and the switches of queues."""
+    """The reads of operators, and pausing queues."""
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[JobRecord | None]:
-        """The jobs, in order; None for an id that is not stored."""
+        """Return the jobs, in order; None for an id that is not stored."""
         ...
 
     async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
-        """Ids that begin with ``first`` (eight digits or more) and end with ``last``.
+        """Find ids that begin with ``first`` (eight digits or more) and end with ``last``.
 
-        By a range of ids: flat in the number of stored jobs. Where ``first`` is empty, of all
-        jobs, newest first (by ``seq``). One call meets a bounded number of ids; whoever goes on
-        with `Named.after` until it is None has met every such id once.
+        It reads a range of ids: flat in the number of stored jobs. If ``first`` is empty, it reads
+        all jobs, newest first (by ``seq``). One call reads a bounded number of ids. Repeat it with
+        `Named.after` until that is None: each matching id is found once.
         """
         ...
 
     async def secret(self, new: str = "", *, old: str = "") -> str:
-        """The secret of this installation, which is made once: ``new`` from now on, if the stored
-        one is still ``old`` (empty: there is none). The answer is what is stored then.
+        """Return the secret of this installation. With ``new``, store that first if the stored one
+        is still ``old`` (empty: there is none).
         """
         ...
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
-        """Matching jobs in ``wanted.order``, by default newest first (by ``seq``), at most
+        """List matching jobs in ``wanted.order``, by default newest first (by ``seq``), at most
         ``limit``.
 
-        One call looks at a bounded number of jobs, so a page may have fewer than there are, or
-        none at all: whoever goes on with `Page.next` until it is None has met every matching job
-        once. Flat in the number of stored jobs; jobs of rare states, of one worker that runs them
-        or under one held key are found however old they are.
+        One call reads a bounded number of jobs, so a page may be short or empty. Repeat it with
+        `Page.next` until that is None: each matching job is found once. The cost is flat in the
+        number of stored jobs. Jobs of rare states, of one worker, or under one held key are found
+        at any age.
 
-        In the order of a time a job is found however many others there are that do not match by
-        state, queue or (if that is the order) end: an index has it. Jobs of one instant come in an
-        order of the backend's own. What does not change between two pages is neither repeated nor
-        left out. An order that is not possible (`windlass._storage.protocol.list_order`), or a
-        cursor of another one, raises InvalidArgument.
+        In the order of a time, an index finds jobs by state, queue or (if that is the order) end,
+        among any number of others. The backend decides the order of jobs with the same instant. A
+        job that does not change between two pages is neither repeated nor left out. An impossible
+        order (`windlass._storage.protocol.list_order`), or a cursor of another one, raises
+        InvalidArgument.
         """
         ...
 
@@ -123,25 +123,27 @@ class AdminStore(Protocol):
         since: datetime | None = None,
         look: int = 10_000,
     ) -> ErrorLook:
-        """Failed jobs by exception and place; at most about ``look`` of them are looked at, those
-        that failed last. ``since``: failed at or after.
+        """Group failed jobs by exception and place. Reads at most about ``look`` jobs, those that
+        failed last. ``since``: failed at or after.
         """
         ...
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
-        """The ended claims of a job that did not succeed, oldest first; see `JobStore.apply`."""
+        """Return the ended claims of a job that did not succeed, oldest first; see
+        `JobStore.apply`.
+        """
         ...
 
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
-        """Counts per queue, by name: of every queue that has jobs, is paused or has settings.
+        """Count jobs per queue, by name: of every queue that has jobs, is paused or has settings.
 
-        Exact, which may scan; with ``cap`` no number is counted further than that, which is flat
-        in the number of jobs.
+        The counts are exact, which may scan. With ``cap`` each count stops there, which is flat in
+        the number of jobs.
         """
         ...
 
     async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
-        """Claims take nothing from this queue until `resume`."""
+        """Pause a queue: claims take no jobs from it until `resume`."""
         ...
 
     async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
@@ -149,5 +151,5 @@ class AdminStore(Protocol):
         ...
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
-        """Merged rollups with ``since <= minute < until``."""
+        """Return merged rollups with ``since <= minute < until``."""
         ...

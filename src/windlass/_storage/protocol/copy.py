@@ -1,4 +1,4 @@
-"""`CopyStore`: everything out of one storage and into another."""
+"""`CopyStore`: copies all records of one storage into another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     job: JobRecord
     unique: UniqueKey | None = None
     key_until: datetime | None = None
-    """Of a key that is held for a time, while it is."""
+    """The end of a key's hold, for a key that is held for a time."""
     ended: tuple[int, Verb, str] | None = None
     """The last ended claim: its number, the verb, and who ended it."""
     history: Sequence[Attempt] = ()
@@ -34,26 +34,28 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CopiedRecord = StoredJob | Rollup | QueueRecord | LimitState | AuditRecord | EventRecord
-"""What is moved as it is. Limits and schedules are defined again, by the means everybody has."""
+"""Records that are copied as they are. Limits and schedules are defined again, by the usual calls.
+"""
 
 
 class CopyStore(Protocol):
-    """For a storage that nobody works on."""
+    """Reads and writes whole records, for a storage that no worker and no client uses."""
 
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
-        """Jobs of every state with a ``seq`` above ``after``, in its order."""
+        """Return jobs of every state with a ``seq`` above ``after``, in its order."""
         ...
 
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
-        """Store things as they were elsewhere, all or none; how many were new.
+        """Store records of another storage, all or none. Return the number of new ones.
 
-        - Jobs in order, with numbers of this store; one whose id is stored is left out. States,
-          instants, counters, claim numbers and the last ended claim are taken over; waiting ones
-          stand where they belong (ready, later, lane, solo), running ones under the worker they
-          name, whose row is missing here, so that the next sweep ends their claims. A held key is
-          held, until then. Their limits must be defined: LimitUnknown.
-        - Rollups replace what an earlier copy left of the same minute, queue and task, and add to
-          what workers wrote here. Queue records and limit states replace what is stored. Audit
+        - Jobs in order, with numbers of this store; a job whose id is stored is left out. States,
+          instants, counters, claim numbers and the last ended claim are copied.
+        - Waiting jobs enter their place (ready, later, lane, solo). Running jobs keep their
+          worker's id. That worker has no row here, so the next sweep ends their claims.
+        - A held key stays held until its end. The limits of jobs must be defined, else
+          LimitUnknown.
+        - Rollups replace those of an earlier copy for the same minute, queue and task, and add to
+          those that workers wrote here. Queue records and limit states replace stored ones. Audit
           records and events that are stored already are left out.
         """
         ...

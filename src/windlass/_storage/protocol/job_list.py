@@ -20,11 +20,11 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 Cursor = int | str
-"""Where the next page begins: a job's ``seq`` in the order of enqueueing, else a text."""
+"""The start of the next page: a job's ``seq`` in the order of enqueueing, else a text."""
 
 
 class ListOrder(StrEnum):
-    """What a list is ordered by; the minus sign puts the latest first.
+    """The order of a list; the minus sign puts the latest first.
 
     `windlass._storage.protocol.list_order` says which order is possible with which states.
     """
@@ -60,22 +60,24 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent: JobId | None = None
     """The job that enqueued it."""
     worker: str | None = None
-    """Who runs it, or ran it last."""
+    """The worker that runs it, or ran it last."""
     error: str | None = None
     """The kind of its last error: the exception's class."""
     frame: str | None = None
-    """Where its last error was raised: `windlass._core.job.error_origin.frame_of`."""
+    """The place where its last error was raised: `windlass._core.job.error_origin.frame_of`."""
     created_from: datetime | None = None
     created_until: datetime | None = None
     finished_from: datetime | None = None
     finished_until: datetime | None = None
     text: str | None = None
-    """Stands in its payload, the kind or the text of its last error, as far as people may see
-    them: `windlass._core.values.text_search`. A and a are the same, as are the other 25, and no
-    further letters. Neither what is found nor where a look ends depends on what is hidden."""
+    """Text in its payload, or in the kind or message of its last error, as far as people may see
+    them: `windlass._core.values.text_search`. Case is ignored for the letters A to Z only. Hidden
+    values change neither the matches nor the end of a page.
+    """
     as_shown: bool = False
-    """Whether a key, tag, principal or correlation id finds only jobs that show it to people: one
-    that is made of a secret argument is hidden, and must not be found by guessing."""
+    """Whether a key, tag, principal or correlation id finds only jobs that show it to people. A
+    value made of a secret argument is hidden, and must not be found by guessing.
+    """
     before: Cursor | None = None
     """`Page.next` of the page before this one. A number is a job's ``seq``."""
     order: ListOrder | None = None
@@ -110,14 +112,16 @@ def _words(given: str | Iterable[str], kind: type[Word], field: str) -> list[Wor
 
 
 def sought_of(wanted: JobFilter) -> SearchWords | None:
-    """What is to be compared with what a job shows; None: nothing that a job might hide."""
+    """Return the words to compare with the visible parts of a job; None: no word that a job might
+    hide.
+    """
     exact = (wanted.key, wanted.tag, wanted.principal, wanted.correlation_id)
     words = [word for word in exact if word is not None] if wanted.as_shown else []
     return SearchWords(wanted.text, words) if words or wanted.text is not None else None
 
 
 class Page(Sequence[JobRecord]):
-    """Some of the matching jobs, in their order, and where to go on."""
+    """Some of the matching jobs, in their order, and the cursor of the next page."""
 
     __slots__ = ("_jobs", "next", "reached")
 
@@ -131,8 +135,9 @@ class Page(Sequence[JobRecord]):
         self.next: Cursor | None = before
         """``before`` of the next page; None: nothing further matches."""
         self.reached: datetime | None = reached
-        """How far this look went, if it gave up before it had found enough: an instant of what the
-        list is ordered by."""
+        """The instant that this call reached, if it stopped before it found enough jobs. Measured
+        by the list's order.
+        """
 
     @overload
     def __getitem__(self, index: int) -> JobRecord: ...
@@ -145,7 +150,7 @@ class Page(Sequence[JobRecord]):
         return len(self._jobs)
 
     def __eq__(self, other: object) -> bool:
-        """As the sequence of its jobs."""
+        """Compare as the sequence of its jobs."""
         return isinstance(other, Sequence) and self._jobs == tuple(other)
 
     # Not hashable, like a list: equal ones may differ in what comes next.

@@ -35,12 +35,12 @@ class Inserted(msgspec.Struct, frozen=True):
     created: bool
     """False: an active job with the same key was found and is the answer."""
     replaced: bool = False
-    """That job took over what was asked for: see `OnConflict`."""
+    """The holder took over the values of the new job: see `OnConflict`."""
     expired: JobId | None = None
-    """The job that held its key before: it waited past its expiry and was discarded here."""
+    """The job that held the key before. It waited past its expiry and was discarded here."""
     repeated: bool = False
-    """The id was stored before: this call has stored nothing for it. Not said where an earlier try
-    of the call may have stored it, because the answer to that try was lost.
+    """The id was stored before: this call has stored nothing for it. Not set where an earlier try
+    of the call may have stored it and its answer was lost.
     """
 
 
@@ -52,17 +52,18 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class ClaimReply(msgspec.Struct, frozen=True):
-    """What a claim brought."""
+    """The result of a claim."""
 
     jobs: Sequence[ClaimedJob]
     """In claim order: the order of the wants, then priority, due time, insertion."""
     at: datetime
-    """The store's now."""
+    """The store's clock at this call."""
     live: bool = True
     """False: the worker's row is not live. Nothing was claimed; it must take a new identity."""
     next_at: datetime | None = None
-    """When something of the wanted queues becomes claimable without anybody writing: a due time,
-    a refilled token, ``at`` if this claim stopped at a bound. None: nothing is known to come."""
+    """The next instant at which time alone makes a job of the wanted queues claimable: a due time,
+    a refilled token, ``at`` if this claim stopped at a bound. None: no such instant is known.
+    """
     solo_due: bool = False
     """A job of these queues is due and admitted, but may only run alone. An otherwise empty
     worker should ask with ``solo=True``; a busy one should drain first."""
@@ -71,22 +72,26 @@ class ClaimReply(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """Whether a claim is worth its write lock now and, if not, when it may be. A hint."""
+    """A hint whether a claim is worth its write lock now, and if not, when it may be."""
 
     at: datetime
-    """The store's now."""
+    """The store's clock at this call."""
     claimable: bool = False
-    """May err on the side of yes, never of no: nothing but a change, which wakes, or time makes
-    another claim worth it."""
+    """May be True without need, never False without need. Only a change, which wakes, or the
+    passing of time can turn False into True.
+    """
     next_at: datetime | None = None
-    """When time alone does, if a claim is not worth it at ``at``, which is always before: a job
-    falls due, a queue has cooled down, a rate's tokens are there, a breaker lets one through. A
-    paused queue has no such instant, one that cools down no other. May err on the side of too
-    early, and need not know what a job to run alone waits for: the claim that refused it told."""
+    """The next instant at which time alone may make a claim worth it, always after ``at``.
+    Examples: a job falls due, a cool-down ends, a rate has tokens again, a breaker admits one job.
+
+    A paused queue has no such instant. A queue that cools down has only the end of the cool-down.
+    The instant may be too early. It may ignore a job that must run alone: the claim that refused
+    the job said when to ask again.
+    """
 
 
 class Verdict(StrEnum):
-    """What became of one transition."""
+    """The result of one transition."""
 
     APPLIED = "applied"
     REPEATED = "repeated"
@@ -102,11 +107,14 @@ class TransitionAnswer(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     verb: Verb | None = None
-    """Applied and repeated: what happened, which is the alternative if a cancel request won."""
+    """Applied and repeated: the verb that took effect. It is the alternative if a cancel request
+    won.
+    """
     cool_until: datetime | None = None
-    """Applied, with ``cools``: until when the job's queue rests."""
+    """Applied, with ``cools``: the end of the queue's cool-down."""
     cooled: bool = False
-    """This very transition has sent it to rest; False: it already did."""
+    """True if this transition started the cool-down; False if the queue was cooling down already.
+    """
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -117,7 +125,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A terminal job as a waiting caller needs it, or word that there is no such job."""
+    """A terminal job as a waiting caller needs it, or the answer that no such job is stored."""
 
     id: JobId
     state: State | None
@@ -129,48 +137,51 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class CancelAnswer(StrEnum):
-    """What a cancel request achieved."""
+    """The result of a cancel request."""
 
     CANCELLED = "cancelled"
     """It was waiting and will not run."""
     REQUESTED = "requested"
-    """It is running; its worker is told."""
+    """It is running; its worker is asked to cancel it."""
     TOO_LATE = "too_late"
     """It had already ended."""
     UNKNOWN = "unknown"
 
 
 class JobStore(Protocol):
-    """Where jobs wait, are claimed and are finished."""
+    """The store of jobs: insert, claim, finish, cancel."""
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store jobs, all or none, and answer in order; then wake those who wait for work of the
-        queues where something was stored or replaced, and nobody if nothing was.
+        """Store jobs, all or none, and answer in order. Wake the workers of each queue where a job
+        was stored or replaced.
 
-        - State waiting, attempt 0, claim number 0, order of insertion = order of the batch.
-        - Due at ``at``, or ``delay`` after now, or now. A job whose due time is at or before now
-          is ready. An instant in the past is kept: it orders the job. One beyond the year 9000
-          becomes that year, here and wherever else an instant is stored: an instant that nobody
-          can read would stop the whole queue.
-        - A job whose id is already stored is not stored again; the answer is the first one's
-          (``created=True``), and ``repeated``: the client makes the ids, so this is a repeated
-          call. Of callers who say one id at the same instant all but one are told so. Another
-          task or payload (unless one under the same unique key, where it may have been replaced
-          since) raises IdConflict; nothing of the batch is stored. Also between jobs of one batch.
-        - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
-          with ``created=False``. This also holds between jobs of one batch, and under any
-          concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted;
-          any other also when its holder waits past its expiry and is not to be replaced: that one
-          is discarded here, for who reuses a job that will not run has lost what was asked for; the
-          answer names it.
-          With RAISE: KeyConflict, nothing of the batch is stored. With REPLACE…: a holder that is
-          waiting takes over, in its place, the payload, limits (and so the lane), principal,
-          correlation id, trace (…ARGUMENTS) and the due time, as of a new job (…DUE), or all of
-          them; in any case the expiry, as of a new job, so one that is past its own and has not
-          been met yet is wanted again; the answer says ``replaced``. One that is not waiting stays
-          as it is; one of another task raises KeyConflict.
-        - A job with limits goes into the lane of their combination; a limit that was never
-          defined raises LimitUnknown and stores nothing of the batch.
+        - New jobs: state waiting, attempt 0, claim number 0. The order of insertion is the order of
+          the batch.
+        - Due time: ``at``, or ``delay`` after now, or now. A job whose due time is at or before now
+          is ready. A due time in the past is kept, because it orders the job.
+        - Years above 9000 become 9000, here and wherever an instant is stored: an unreadable
+          instant would stop the whole queue.
+        - A stored id: the job is not stored again. The client makes the ids, so this is a repeated
+          call. The answer is that of the first call (``created=True``) with ``repeated``. If
+          several callers send one id at the same instant, all but one get ``repeated``.
+        - A stored id with another task or payload raises IdConflict and stores nothing of the
+          batch. This also holds between jobs of one batch. Another payload is accepted under the
+          same unique key, where it may have been replaced since.
+        - A held unique key (see `Unique`): the job is not stored. The answer names the holder with
+          ``created=False``. This also holds between jobs of one batch, and under any concurrency.
+        - A key held FOR_A_TIME is free when its time is up, or its row is deleted.
+        - Any other key is also free when its holder waits past its expiry, unless the holder is to
+          be replaced. That holder is discarded here, because it will not run. The answer names it
+          as ``expired``.
+        - With RAISE, a held key raises KeyConflict and stores nothing of the batch.
+        - With REPLACE, a waiting holder takes over the values of the new job, in its place.
+          REPLACE_ARGUMENTS replaces payload, limits (and so the lane), principal, correlation id
+          and trace. REPLACE_DUE replaces the due time. Each replaces the expiry too, so an expired
+          holder is wanted again. The answer says ``replaced``.
+        - With REPLACE, a holder that is not waiting stays as it is. A holder of another task raises
+          KeyConflict.
+        - A job with limits goes into the lane of their combination. A limit that was never defined
+          raises LimitUnknown and stores nothing of the batch.
         """
         ...
 
@@ -186,95 +197,97 @@ class JobStore(Protocol):
         """Give ready jobs to a worker, at most ``total``, at most each want's limit.
 
         - Checked in the same transaction: this code knows the stored major version (else
-          `SchemaTooNew`; ending claims is still possible), the worker's row is live (`live`).
-        - Wants are served in order; within a queue: priority (lower first), due time, insertion.
-        - Due jobs count from the instant they are due (inclusive), promoted here if need be. Those
-          with ``missed_at`` count only ``head_start`` later, and so in `ClaimReply.next_at`: a
-          worker that could not run them leaves them to the others for that long.
-        - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored,
-          cancel request cleared, progress cleared, a key held UNTIL_STARTED released.
-        - No two claims return the same job while the first one holds, whatever runs concurrently.
-        - A waiting job at or past its expiry is discarded (reason ``expired``) when met, never
-          claimed; a bounded number per call, so a claim may come back with less than there is.
-          They are named in `ClaimReply.expired`, and whoever waits for their end is woken.
-        - A paused queue gives nothing, nor does one that cools down, up to ``cool_until`` (then
-          `ClaimReply.next_at`); one with ``max_running`` gives no more than brings its running
-          jobs, in the whole cluster, to that number.
-        - Limits: a job is claimed only when every limit of its lane admits it, and then takes
-          from all of them: a rate token per cost, a concurrency unit that lasts as long as the
-          claim. The head of a closed lane closes its whole lane and nothing else: jobs of other
-          lanes and jobs without limits pass it. Usage is what the running rows say.
-        - A breaker admits everything below its number of failures in a row; from there on nothing
-          before ``open_until``, and then one job while none that counts against it runs.
-        - A job marked solo is claimed only with ``solo=True``, which callers say when they run
-          nothing else; such a claim returns one such job, due and admitted, or nothing at all.
-          ``solo_due`` tells callers without ``solo=True`` that one is waiting.
+          `SchemaTooNew`; ending claims is still possible), and the worker's row is live (`live`).
+        - Order: the order of the wants; within a queue priority (lower first), due time, insertion.
+        - Due jobs count from the instant they are due (inclusive). The claim promotes them if
+          needed.
+        - Jobs with ``missed_at`` count only ``head_start`` later, also in `ClaimReply.next_at`. A
+          worker that could not run them leaves them to other workers for that long.
+        - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored. The
+          cancel request and the progress are cleared, and a key held UNTIL_STARTED is released.
+        - No two claims return the same job while the first one holds, under any concurrency.
+        - A waiting job at or past its expiry is discarded (reason ``expired``), never claimed. One
+          call discards a bounded number, so it may return fewer jobs than there are.
+          `ClaimReply.expired` names them, and callers that wait for their end are woken.
+        - A paused queue gives no jobs. A queue that cools down gives none before ``cool_until``
+          (then `ClaimReply.next_at`).
+        - A queue with ``max_running`` gives jobs until that number of its jobs runs in the cluster.
+        - Limits: a job is claimed only when every limit of its lane admits it. It then takes a rate
+          token per cost, and a concurrency unit for as long as the claim lasts.
+        - If the first job of a lane is refused, the whole lane is closed, and no other: jobs of
+          other lanes and jobs without limits pass it. The running rows are the usage.
+        - A closed breaker admits all jobs. An open one admits none before ``open_until``, then one
+          job at a time.
+        - A job marked solo is claimed only with ``solo=True``. Callers pass that when they run
+          nothing else. Such a claim returns one solo job, due and admitted, or none. ``solo_due``
+          tells other callers that one is waiting.
         """
         ...
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        """End claims: fenced by job and claim number, each transition decided on its own.
+        """End claims. Each transition is fenced by job and claim number, and decided separately.
 
         - Applied only if the job is running under exactly this claim number. The row then stores
           the number of this claim, the verb and ``by``, so that a repeat is recognised.
         - A row with a cancel request takes ``if_cancelled`` instead, where there is one.
-        - waiting verbs: due ``delay`` after now (ready at once when 0), attempt given back if
-          ``refund`` (never below 0), lost and solo as the transition says, ``missed_at`` stamped
-          once if ``missed``, ``missed_why`` replaced by its error's message, both cleared by every
-          other verb but release. Limited jobs return to their lane, suspects to the solo lane.
-          Where the handler was entered (``started``) the job has no expiry any more: it was started
-          in time. Where it was not, the job is as it was before the claim: it keeps its expiry, and
-          takes a key held UNTIL_STARTED again if no other job holds it, unless it was started or
-          requeued before. It does so after all of the call and before ``then``; of several that
-          want one key, the first by insertion gets it.
-        - terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED
-          released; success clears the last error; ``keep=False`` deletes the row. Concurrency
-          units come back, and lanes parked for them return.
-        - Every ended claim except success adds an `Attempt` to the history, the newest 32 with
-          an error and the newest 8 without one kept;
-          ``error`` becomes the job's last error. A release with ``missed`` does neither: nothing
-          ran.
-        - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now for
-          ``cools[n]`` (the last one beyond) or ``delay``, whichever is longer, n being its number
-          of cool-downs so far, which rises by one up to 30; unless it cools down already, which
-          changes nothing: many who hit one limiter are one hit. Either way the job is due no
-          sooner than ``cool_until``. With ``drains`` every rate it draws on has an empty bucket.
-        - SUCCEED sets a queue's number of cool-downs to 0, and forgets ``cool_until``, if that
-          lies 120 s or more in the past (`windlass._core.limits.cooldown.RESET_AFTER`).
-        - Breakers it draws on: RETRY and FAIL are a failure, SUCCEED closes, the rest is nothing
-          (`windlass._core.limits.breaker`).
+        - Waiting verbs: the job is due ``delay`` after now (0: ready at once). ``refund`` gives the
+          attempt back, never below 0. Lost and solo are stored as the transition says. Limited jobs
+          return to their lane, suspects to the solo lane.
+        - ``missed`` stamps ``missed_at`` once and stores the error's message as ``missed_why``.
+          Every verb except release clears both.
+        - ``started``: the handler was entered, so the job was started in time and has no expiry any
+          more.
+        - Without ``started``, the job is as it was before the claim and keeps its expiry. It takes
+          a key held UNTIL_STARTED again if no other job holds it, unless it was started or requeued
+          before. It does so after all of the call and before ``then``. If several want one key, the
+          first by insertion gets it.
+        - Terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED released.
+          Success clears the last error; ``keep=False`` deletes the row. Concurrency units come
+          back, and lanes parked for them return.
+        - Every ended claim except success adds an `Attempt` to the history. The newest 32 with an
+          error and the newest 8 without one are kept. ``error`` becomes the job's last error. A
+          release with ``missed`` does neither, because no handler ran.
+        - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now, for
+          ``cools[n]`` or ``delay``, whichever is longer. ``n`` is the number of cool-downs so far,
+          at most 30; beyond the list its last value counts. A queue that cools down already is left
+          as it is: many calls that hit one limit count once. The job is due at ``cool_until`` at
+          the earliest. With ``drains`` the buckets of its rates are emptied.
+        - SUCCEED sets a queue's number of cool-downs to 0, and clears ``cool_until``, if that lies
+          120 s or more in the past (`windlass._core.limits.cooldown.RESET_AFTER`).
+        - Breakers of the job: RETRY and FAIL count as a failure, SUCCEED closes, other verbs change
+          nothing (`windlass._core.limits.breaker`).
         - ``then`` is inserted, as `insert` does, if the transition's own verb took effect. It comes
-          after all of the call, so it may hold a key that one of them gave up; while its key is
-          held it is left out, whatever it says about conflicts. If it names a limit that was never
-          defined: LimitUnknown, and nothing of the call happens; also where it would not have been
-          inserted, for this is looked at before any claim is.
-        - Rollups count the accepted ones, in the same transaction, under the verb that took
-          effect. Repeated, refused and unknown ones change nothing at all.
-        - Those who wait for results, for freed limits and for ready jobs are woken.
+          after all of the call, so it may hold a key that one of them released. While its key is
+          held it is left out, with any ``on_conflict``.
+        - A ``then`` with an undefined limit raises LimitUnknown, and the whole call changes
+          nothing. This is checked before any claim, so also where ``then`` would not be inserted.
+        - Rollups count the accepted ones, in the same transaction, under the verb that took effect.
+          Repeated, refused and unknown ones change nothing at all.
+        - Callers that wait for results, for freed limits and for ready jobs are woken.
         """
         ...
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
-        """Look whether a claim on these queues is worth its write lock. Read-only, and cheap.
+        """Check whether a claim on these queues is worth its write lock. Read-only and cheap.
 
-        Yes where the stored version is too new. Not for a queue that is paused, cools down or runs
-        as many as it may, or where all that waits is a job to run alone that its limits refuse.
+        Yes where the stored version is too new. No for a queue that is paused, cools down or runs
+        ``max_running`` jobs. No where the only waiting job must run alone and its limits refuse it.
         """
         ...
 
     async def active(self, queues: Sequence[str]) -> bool:
-        """Whether anything of these queues is running, or is due while its queue is not paused.
+        """Check whether any job of these queues is running, or due while its queue is not paused.
 
-        Read-only and cheap: for whoever works until there is nothing left.
+        Read-only and cheap: workers that run until their queues are empty call it often.
         """
         ...
 
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
-        """Store how far running jobs are. Fenced: a claim that is not held changes nothing."""
+        """Store the progress of running jobs. Fenced: a claim that is not held changes nothing."""
         ...
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
-        """Those of ``ids`` that are terminal, and those that are not stored. Read-only."""
+        """Return those of ``ids`` that are terminal, and those that are not stored. Read-only."""
         ...
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:

@@ -48,25 +48,27 @@ class JournalStore(Protocol):
     """Log lines of runs, and the event log. Both go with their job when it is deleted."""
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
-        """Keep the chunks. One that is stored already (job, claim, number), or whose job is not
-        stored any more, is left out; the claim need not be held any more.
+        """Store the chunks. A chunk that is stored already (job, claim, number), or whose job is
+        not stored any more, is left out. The claim need not be held any more.
         """
         ...
 
     async def logs(self, job: JobId, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
-        """The chunks of a job by claim number and number, those after that pair; [] if unknown."""
+        """Return the chunks of a job after this pair of claim number and chunk number, in order; []
+        if unknown.
+        """
         ...
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
-        """Keep the events whose jobs are stored, in order; the answer is how many were kept.
+        """Store the events whose jobs are stored, in order. Return the number that was stored.
 
-        The one operation that a repeat does twice: events are for people to look back, and a
-        number of their own would cost more than a line that is there twice after an outage.
+        A repeated call stores them twice, unlike every other operation. Events are for people: a
+        number for each event would cost more than a duplicate line after an outage.
         """
         ...
 
     async def events(
         self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
     ) -> Sequence[EventRecord]:
-        """The oldest events with ``since <= at < until``, by instant, then as they were kept."""
+        """Return the oldest events with ``since <= at < until``, by instant, then as stored."""
         ...

@@ -39,20 +39,22 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitStore(Protocol):
-    """The budgets jobs count against. ``audit``, here and elsewhere: a record of who ordered the
-    change, stored with it in one transaction if it takes effect, once however often it is said.
+    """The budgets that jobs count against.
+
+    ``audit``, here and elsewhere: the operator's action. It is stored in the transaction of the
+    change, if the change takes effect, once for any number of repeats.
     """
 
     async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         """Create or change limits by name. Takes effect at the next claim, for waiting jobs too:
-        lanes that the new numbers would open return. Where the rate changes, what is owed are
-        tokens, not time (`windlass._core.limits.limit.rescale_debt`).
+        lanes that the new numbers would open return. If the rate changes, a debt keeps its tokens,
+        not its time (`windlass._core.limits.limit.rescale_debt`).
         """
         ...
 
     async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
-        """Empty the bucket of one budget, for everybody; LimitUnknown, or nothing if the limit has
-        no rate.
+        """Empty the bucket of one budget for the whole cluster; LimitUnknown. Without a rate,
+        nothing changes.
         """
         ...
 
@@ -61,13 +63,15 @@ class LimitStore(Protocol):
         ...
 
     async def specs(self) -> Sequence[LimitSpec]:
-        """Every defined limit, by name."""
+        """List the defined limits, by name."""
         ...
 
     async def states(self, name: str) -> Sequence[LimitState]:
-        """The budgets of one limit that are in use or were, by key."""
+        """List the budgets of one limit that are or were in use, by key."""
         ...
 
     async def breakers(self, names: Sequence[str]) -> Sequence[BreakerLook]:
-        """How these breakers are, in order, read at once; closed where nothing has failed."""
+        """Return the state of these breakers, in order, read at once; closed where no run has
+        failed.
+        """
         ...

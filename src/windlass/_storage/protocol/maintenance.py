@@ -13,23 +13,26 @@ __all__ = ["MaintenanceStore"]
 
 
 class MaintenanceStore(Protocol):
-    """Chores in bounded bites; each returns how much it did, so callers can go on until less."""
+    """Background work in bounded steps. Each call returns how much it did: callers repeat until
+    that is less than the limit.
+    """
 
     async def promote(self, limit: int) -> int:
-        """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers. Those
-        with ``missed_at`` are left to claims, which know who could not run them.
+        """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers. Jobs with
+        ``missed_at`` are left to claims, which know the worker that could not run them.
         """
         ...
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
-        """When the next waiting job of these queues that is not ready falls due; None: of all.
+        """Return the next due time of a waiting job of these queues that is not ready; None: of
+        all.
 
-        Read-only, and cheap however many jobs and queues there are.
+        Read-only, and cheap for any number of jobs and queues.
         """
         ...
 
     async def expire(self, limit: int) -> Sequence[JobId]:
-        """Discard up to ``limit`` waiting jobs past their expiry; which."""
+        """Discard up to ``limit`` waiting jobs past their expiry. Return their ids."""
         ...
 
     async def prune(
@@ -40,8 +43,8 @@ class MaintenanceStore(Protocol):
         limit: int,
         apart: Mapping[str, timedelta] | None = None,
     ) -> int:
-        """Delete up to ``limit`` jobs, with history, that reached this state longer ago; those of
-        the queues in ``apart`` longer ago than it says there. Flat, whoever keeps how much.
+        """Delete up to ``limit`` jobs, with history, that reached this state longer ago. ``apart``
+        has other ages for the queues it names. The cost does not depend on the number of kept jobs.
         """
         ...
 
@@ -50,9 +53,11 @@ class MaintenanceStore(Protocol):
         ...
 
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
-        """Merge the minutes of each whole hour that ended longer ago into its first minute, for
-        all workers together; at most about ``limit`` rows in one call. How many rows that saved.
-        What `AdminStore.rollups` says of whole hours stays the same but for the minute.
+        """Merge the minutes of each whole hour that ended longer ago into its first minute. Return
+        the number of rows saved.
+
+        It merges all workers' rows, at most about ``limit`` in one call. The sums that
+        `AdminStore.rollups` returns for whole hours stay the same, except for the minute.
         """
         ...
 
@@ -69,5 +74,5 @@ class MaintenanceStore(Protocol):
         ...
 
     async def tidy(self) -> None:
-        """Whatever the backend needs now and then: checkpoints, vacuum, statistics."""
+        """Run the backend's own housekeeping: checkpoints, vacuum, statistics."""
         ...

@@ -15,23 +15,23 @@ __all__ = ["QueueRecord", "QueueStore"]
 
 
 class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a queue beyond its jobs."""
+    """The settings and the cool-down of a queue."""
 
     queue: str
     settings: QueueSettings = QueueSettings()
     paused: bool = False
     cool_until: datetime | None = None
-    """Nothing of it starts before."""
+    """No job of the queue starts before."""
     cool_downs: int = 0
-    """In a row: what the next one's length goes by."""
+    """Cool-downs in a row. The length of the next one depends on it."""
 
 
 class QueueStore(Protocol):
-    """What holds for whole queues."""
+    """Settings and cool-downs of queues."""
 
     async def queues(self) -> Sequence[QueueRecord]:
-        """Queues with settings, paused or cooled down, by name. Read-only, cheap: every worker
-        asks every second.
+        """List the queues that have settings, are paused or cooled down, by name. Read-only and
+        cheap: every worker calls it every second.
         """
         ...
 
@@ -43,11 +43,12 @@ class QueueStore(Protocol):
         old: QueueSettings,
         audit: AuditNote | None = None,
     ) -> bool:
-        """Store settings if those stored are still ``old`` (none are those of a plain
-        `QueueSettings`); False: they are not. Takes effect at the next claim. Wakes workers.
+        """Store settings if the stored ones are still ``old`` (none stored: a plain
+        `QueueSettings`). Return False if they are not. Takes effect at the next claim. Wakes
+        workers.
         """
         ...
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
-        """End a cool-down and forget those before it. Wakes workers."""
+        """End a cool-down and reset the count. Wakes workers."""
         ...

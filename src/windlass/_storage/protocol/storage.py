@@ -30,7 +30,7 @@ __all__ = ["Storage", "Stores"]
 
 
 class Stores(Protocol):
-    """What a backend is made of."""
+    """The stores of a backend."""
 
     @property
     def jobs(self) -> JobStore: ...
@@ -72,46 +72,51 @@ class Storage(Stores, Protocol):
         ...
 
     def describe(self) -> str:
-        """Backend, version and place in one line, without secrets."""
+        """Return backend, version and place in one line, without secrets."""
         ...
 
     async def health(self) -> Mapping[str, float | str]:
-        """What the backend can say of itself now, by name.
+        """Return what the backend reports about itself, by name.
 
-        ``size`` (bytes of all it keeps) and more of its own; what cannot be answered is left out.
-        Bytes, seconds and counts are numbers, settings the words of the server. Names that
-        `windlass doctor` judges:
+        ``size`` (bytes of all it keeps) and backend-specific values; unknown ones are left out.
+        Bytes, seconds and counts are numbers; settings are the server's words. `windlass doctor`
+        reads these names:
 
         - everywhere ``version``, ``durability`` (the one asked for)
-        - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``
+        - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``,
+          ``journal_mode``, ``synchronous``, ``busy_timeout`` (seconds until `StoreBusy`)
         - PostgreSQL: ``synchronous_commit``, ``fsync``, ``full_page_writes``, ``autovacuum``,
           ``dead_rows``, ``live_rows``, ``oldest_snapshot`` (seconds), ``oldest_snapshot_of`` (who),
-          ``connections``, ``max_connections``, ``pooled`` (yes: by PgBouncer or its like)
+          ``connections`` (of them ``connections_active``, ``connections_idle`` and, by name,
+          ``connections_windlass``), ``max_connections``, ``database_size``, ``pooled`` (yes: by
+          PgBouncer or a similar pooler), ``statement_timeout`` (seconds)
         - Redis: ``appendonly``, ``appendfsync``, ``last_write`` (to that file: ok, err),
-          ``eviction`` (its policy), ``maxmemory``, ``replicas``; ``size`` is the memory it uses
+          ``eviction`` (its policy), ``maxmemory``, ``replicas``, ``connections``,
+          ``max_connections``; ``size`` is the memory it uses
+        - PostgreSQL and Redis: ``retry_for`` (seconds that a call waits for a lost server)
         """
         ...
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        """Whether this worker's death can be proven at once, on this machine. A proof needs no
-        lease to run out; no proof means nothing.
+        """Check whether this worker is provably dead, on this machine. With a proof, its lease need
+        not expire. False proves nothing.
         """
         ...
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
-        """Take the lock that dies with this process; the answer is boot id, device and inode for
-        the worker's row, or ("", 0, 0) where the backend has no such proof.
+        """Take the lock that the operating system releases when this process ends. Return boot id,
+        device and inode for the worker's row, or ("", 0, 0) if the backend has no such proof.
         """
         ...
 
     def release_worker_lock(self, worker: str) -> None:
-        """Let go of it, after the row has ended."""
+        """Release the lock, after the row has ended."""
         ...
 
     async def now(self) -> datetime:
-        """The store's clock."""
+        """Return the time of the store's clock."""
         ...
 
     async def close(self) -> None:
-        """Finish what is under way and let go of every resource. Safe to repeat."""
+        """Finish running operations and release every resource. Safe to repeat."""
         ...

@@ -31,16 +31,16 @@ class UserConnection(Protocol):
 
 
 class ClaimEnd(StrEnum):
-    """What has become of a claim that was finished in a transaction of the user's."""
+    """The state of a claim that was finished in the user's transaction."""
 
     STORED = "stored"
     """It was committed: the job has succeeded under this claim."""
     OPEN = "open"
-    """Not decided: the transaction, or somebody else's, holds the row."""
+    """Not decided: this transaction, or another one, holds the row."""
     HELD = "held"
     """It was rolled back: the job is still running under this claim."""
     LOST = "lost"
-    """The claim was ended otherwise."""
+    """The claim was ended by another caller."""
 
 
 class ClaimEndAnswer(msgspec.Struct, frozen=True):
@@ -48,11 +48,11 @@ class ClaimEndAnswer(msgspec.Struct, frozen=True):
 
     what: ClaimEnd
     at: datetime
-    """When the job succeeded, if it did; else the store's now."""
+    """The instant of the success; without one, the store's clock."""
 
 
 class UserInsertStore(Protocol):
-    """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
+    """Jobs in the user's own transactions: stored if those commit, never stored if not.
 
     Everything runs on the user's connection alone and needs no open storage; the ``_sync`` twins
     are for connections that block. A connection of the wrong kind, or of no known kind, raises
@@ -63,22 +63,22 @@ class UserInsertStore(Protocol):
     async def insert(
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
     ) -> Sequence[Inserted]:
-        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that, if something
-        was stored. A key that somebody else's open transaction decides about raises KeyBusy. Jobs
-        with limits enter their lanes at the next claim, so that no lock on limits is held in this
-        transaction.
+        """Insert jobs as `JobStore.insert` does, without waking workers. With ``notify`` the commit
+        wakes them, if a job was stored. A key that another open transaction decides about raises
+        KeyBusy. Jobs with limits enter their lanes at the next claim, so that this transaction
+        holds no lock on limits.
         """
         ...
 
     def insert_sync(
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
     ) -> Sequence[Inserted]:
-        """As `insert`."""
+        """Insert jobs as `insert` does, on a connection that blocks."""
         ...
 
     def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
-        cannot say when that is. Once per transaction, however often it is asked for.
+        """Call ``callback`` after the commit, on the thread that commits. Return False if the
+        driver cannot say when that is. One call per transaction, for any number of requests.
         """
         ...
 
@@ -87,37 +87,38 @@ class UserTransactionStore(UserInsertStore, Protocol):
     """The same, and the success of a job."""
 
     async def finish(self, connection: UserConnection, transition: Transition) -> None:
-        """Apply a success. Any answer but *applied* makes the statement itself fail, and with it
-        the transaction: ClaimLost, or AlreadyFinished if this claim has ended as it should.
+        """Apply a success. Any answer except *applied* makes the statement fail, and with it the
+        transaction: ClaimLost, or AlreadyFinished if this claim has succeeded before.
         """
         ...
 
     def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
-        """As `finish`."""
+        """Apply a success as `finish` does, on a connection that blocks."""
         ...
 
     def place_sync(self, connection: UserConnection) -> str:
-        """Say where jobs would be stored through a connection that blocks: the same text as
-        `TransactionStore.place` if, and only if, it leads to the storage's own server, database
-        and schema. Changes nothing, and fails for no missing right: a failed statement would cost
-        the user their transaction.
+        """Return where jobs would be stored through a connection that blocks. The text equals
+        `TransactionStore.place` only for the storage's own server, database and schema.
+
+        It changes nothing, and does not fail if a right is missing: a failed statement would end
+        the user's transaction.
         """
         ...
 
 
 class TransactionStore(UserTransactionStore, Protocol):
-    """The same as part of an opened storage, which can also look what became of it."""
+    """The same as part of an opened storage, which can also read the result."""
 
     async def ended(self, transition: Transition) -> ClaimEndAnswer:
-        """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
-        stored success has left to be freed, and wakes those who wait for it.
+        """Return the state of a claim that `finish` was called for. Waits for no lock. Frees the
+        units that a stored success still holds, and wakes callers that wait for them.
         """
         ...
 
     async def place(self) -> str:
-        """Say where jobs are stored: see `place_sync`."""
+        """Return where jobs are stored: see `place_sync`."""
         ...
 
     def wake(self) -> None:
-        """Jobs were committed on a connection of the user's: wake whoever waits for work."""
+        """Wake workers, after jobs were committed on a connection of the user's."""
         ...

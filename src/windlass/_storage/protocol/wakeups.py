@@ -9,19 +9,21 @@ __all__ = ["Wakeups"]
 
 
 class Wakeups(Protocol):
-    """Hints that something changed. A lost hint is a delay, never a loss: everyone polls too."""
+    """Hints that the storage changed. A lost hint costs a delay, never a job: all subscribers poll
+    too.
+    """
 
     def subscribe(
         self, callback: Callable[[], None], queues: Collection[str] | None = None
     ) -> Callable[[], None]:
-        """Call ``callback`` on this event loop after any change that might matter: work became
-        ready, a cancel was requested, a job ended. Several changes may be one call. The answer
-        undoes the subscription.
+        """Call ``callback`` on this event loop after any change that might matter: a job became
+        ready, a cancel was requested, a job ended. Return a function that unsubscribes. One call
+        may report several changes.
 
-        With ``queues``, only after changes that might make work of one of these ready. An insert
-        into other queues is none of them, nor is another queue's resumption. Where it is not known
-        which queues a change was about, everybody is called: an ended claim may free a limit that
-        any queue waits for, and the watcher of a SQLite file sees no more than that something was
-        committed.
+        With ``queues``, it is called only after changes that might make a job of these queues
+        ready. An insert into another queue is no such change, nor is the end of another queue's
+        pause. If the queues of a change are not known, all subscribers are called. For example, an
+        ended claim may free a limit that any queue waits for. The watcher of a SQLite file only
+        sees that a transaction was committed.
         """
         ...

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class WorkerState(StrEnum):
-    """A worker's row is live until it says goodbye or is buried."""
+    """A worker's row is live until the worker leaves or is declared dead."""
 
     LIVE = "live"
     DEAD = "dead"
@@ -37,29 +37,29 @@ class WorkerState(StrEnum):
 
 
 class Duty(StrEnum):
-    """What a worker is asked to do; it hears of it with its next beat."""
+    """The duty of a worker. It gets the duty with its next heartbeat."""
 
     WORK = "work"
     QUIET = "quiet"
-    """Take nothing new; what runs goes on."""
+    """Claim no new jobs; running jobs continue."""
     STOP = "stop"
-    """Leave in order, and take nothing new from now on. Never taken back."""
+    """Shut down in order, and claim no new jobs. Cannot be undone."""
 
 
 class Standing(StrEnum):
-    """How a worker is, as people ask: its row, its last beat and its duty in one word."""
+    """The condition of a worker in one word, from its row, its last heartbeat and its duty."""
 
     LIVE = "live"
     QUIET = "quiet"
     STOPPING = "stopping"
     SILENT = "silent"
-    """Not heard of within its lease: others are about to take it for dead."""
+    """No heartbeat within its lease: other workers are about to declare it dead."""
     DEAD = "dead"
     GONE = "gone"
 
 
 HEARD = frozenset({Standing.LIVE, Standing.QUIET, Standing.STOPPING})
-"""How those are that were heard of within their lease."""
+"""The standings of workers whose last heartbeat is within their lease."""
 
 
 _OF_DUTY = {
@@ -70,7 +70,7 @@ _OF_DUTY = {
 
 
 class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about itself when it registers."""
+    """A worker's registration."""
 
     id: str
     host: str
@@ -83,14 +83,17 @@ class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
     lock_device: int = 0
     lock_inode: int = 0
     tasks: Sequence[str] = ()
-    """What it can run, by name."""
+    """The tasks it can run, by name."""
     clock: datetime | None = None
-    """Its own clock when it registered: the store's tells how far it is off."""
+    """Its own clock when it registered. The difference to the store's clock is the worker's clock
+    error.
+    """
     signatures: Mapping[str, str] = {}
-    """Which arguments its tasks take, as a fingerprint by name (`Codec.fingerprint`). A worker of
-    an older version says nothing."""
+    """A fingerprint of the arguments of each task, by name (`Codec.fingerprint`). Workers of an
+    older version leave it empty.
+    """
     pools: Mapping[str, int] = {}
-    """Slots of each queue where every queue has its own; empty: all queues share ``slots``."""
+    """Slots of each queue, if every queue has its own; empty: all queues share ``slots``."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,12 +107,12 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     """Claims it holds."""
     memory: int | None = None
-    """Bytes in use at its last beat that said so."""
+    """Bytes in use at its last heartbeat that reported them."""
     duty: Duty = Duty.WORK
-    """What it is asked to do."""
+    """The duty that operators gave it."""
 
     def standing(self, now: datetime) -> Standing:
-        """How it is at this instant of the store's clock."""
+        """Return its condition at this instant of the store's clock."""
         if self.state is not WorkerState.LIVE:
             return Standing(self.state.value)
         silent = now - self.beat_at > self.start.lease
@@ -120,7 +123,7 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """The answer to a heartbeat."""
 
     live: bool
-    """False: buried, or no such row. The worker must take a new identity."""
+    """False: declared dead, or no such row. The worker must take a new identity."""
     at: datetime
     cancelled: Sequence[Claim] = ()
     """Claims of this worker whose cancellation is requested."""
@@ -130,97 +133,99 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True):
 
 
 class HeartbeatChannel(Protocol):
-    """A heartbeat's own way to the store. Made, used and closed on one event loop."""
+    """The heartbeat's own connection to the store. Made, used and closed on one event loop."""
 
     async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        """As `WorkerStore.beat`."""
+        """Renew the lease as `WorkerStore.beat` does."""
         ...
 
     async def close(self) -> None:
-        """Let go of what it holds, such as a connection. Safe to repeat."""
+        """Release its resources, such as a connection. Safe to repeat."""
         ...
 
 
 class WorkerStore(Protocol):
-    """Who works here, and who is believed dead."""
+    """The registered workers and their leases."""
 
     def pulse(self) -> HeartbeatChannel:
-        """A way to beat on another event loop: heartbeats live on a thread of their own, so that
-        a handler that blocks the worker's loop does not get the worker buried.
+        """Return a channel for heartbeats on another event loop. Heartbeats run on their own
+        thread, so that a handler that blocks the worker's loop does not cost the worker its lease.
         """
         ...
 
     async def register(self, start: WorkerStart) -> datetime:
-        """Make the worker's row, live, unless there is one. The answer is the store's now."""
+        """Store the live row of a worker, unless there is one. Return the store's clock."""
         ...
 
     async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        """Renew the worker's lease if its row is live, and say what it holds.
+        """Renew the worker's lease if its row is live, and return its claims and its duty.
 
-        A late beat that finds its row live renews it, however late. ``memory``: what the process
-        uses, in bytes; None: it does not say, and what it said before stays.
+        A late heartbeat that finds its row live renews it, at any delay. ``memory``: the bytes that
+        the process uses; None keeps the last report.
         """
         ...
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
-        """Turn live rows dead, by compare-and-set; the answer names those this call turned.
+        """Declare live workers dead, by compare-and-set. Return those that this call changed.
 
-        Ends no claim: it refuses new ones (`JobStore.claim`), and the reaper ends old ones by
-        fenced writes. Until such a write a finish by the buried worker is accepted.
+        It ends no claim: `JobStore.claim` refuses new ones, and the reaper ends old ones by fenced
+        writes. Until such a write, the store accepts a finish by the dead worker.
         """
         ...
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
-        """Like `bury`, but only those `overdue` right now: a beat that came since saves them."""
+        """Declare workers dead as `bury` does, but only those that are `overdue` now."""
         ...
 
     async def overdue(self) -> Sequence[str]:
-        """Live workers whose last beat is longer ago than their own lease. Changes nothing."""
+        """List live workers whose last heartbeat is older than their lease. Changes nothing."""
         ...
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        """Running jobs whose worker's row is missing or not live, at most ``limit``: worker by
-        worker, of each the oldest claim first. Without their payload, which is left empty: nobody
-        who ends a claim needs it, and it may be large.
+        """List running jobs whose worker's row is missing or not live, at most ``limit``: worker by
+        worker, the oldest claim of each first. The payload is left empty: ending a claim does not
+        need it, and it may be large.
         """
         ...
 
     async def assign(
         self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
     ) -> Sequence[str]:
-        """Ask live workers for something else than before; those whose duty it is now, in order.
+        """Give live workers another duty. Return those that have this duty now, in order.
 
-        A worker that was told to stop stays so: it may have heard of it.
+        A worker that has the duty to stop keeps it: it may be stopping already.
         """
         ...
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
-        """Claims of this worker to be cancelled, between beats. Read-only, cheap: for hints."""
+        """List claims of this worker to be cancelled, between heartbeats. Read-only and cheap."""
         ...
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
-        """Say goodbye: apply ``releases`` and end the worker's row, in one transaction.
+        """Apply ``releases`` and end the worker's row, in one transaction.
 
-        Claims the row still holds that are not among the releases are released too, with their
-        attempt given back, as claims that were never started (`JobStore.apply`). A row that has
-        ended before stays as it ended.
+        Claims of the row that are not among the releases are released too. They get their attempt
+        back, as claims that were never started (`JobStore.apply`). A row that ended before stays as
+        it is.
         """
         ...
 
     async def live(self) -> Sequence[WorkerStart]:
-        """What the live rows said about themselves, newest first. Read-only and cheap."""
+        """List the registrations of live workers, newest first. Read-only and cheap."""
         ...
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        """Every stored row, newest first."""
+        """List every stored row, newest first."""
         ...
 
 
 class LeaderStore(Protocol):
-    """Who does the chores. Economy only: correctness never rests on it."""
+    """The choice of the worker that does background work. It saves work only: two leaders at once
+    are correct.
+    """
 
     async def lead(self, role: str, worker: str, lease: timedelta) -> bool:
-        """Take or renew the lease on a role; False while somebody else holds it."""
+        """Take or renew the lease on a role. Return False while another worker holds it."""
         ...
 
     async def resign(self, worker: str) -> None:

@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""Values that a server reports about itself."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _NUMBERS = {
     "maxmemory": "maxmemory",
     "mem_fragmentation_ratio": "fragmentation",
     "connected_clients": "connections",
+    "blocked_clients": "connections_blocked",
+    "maxclients": "max_connections",
     "connected_slaves": "replicas",
     "evicted_keys": "evicted",
     "instantaneous_ops_per_sec": "operations_per_second",
@@ -43,7 +45,9 @@ async def server_health(line: LoopConnection) -> dict[str, float | str]:
 
 
 async def _persistence(line: LoopConnection, enabled: str | None) -> dict[str, str]:
-    """Whether it keeps an append-only file, and how soon that is on disk, which INFO leaves out."""
+    """Return whether it keeps an append-only file, and how soon that is on disk, which INFO leaves
+    out.
+    """
     if enabled is None:
         return {}
     known = {"appendonly": "yes" if enabled == "1" else "no"}

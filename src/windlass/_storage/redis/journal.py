@@ -1,4 +1,4 @@
-"""What runs say and what befalls jobs, line by line."""
+"""Log lines of runs and events of jobs."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class RedisJournal:
 
 
 def chunk_bytes(chunk: LogChunk) -> tuple[bytes, bytes]:
-    """A chunk as it is stored: its place among those of its job, and its lines."""
+    """Return a chunk as it is stored: its place among those of its job, and its lines."""
     lines = [(to_us(line.at), line.level, line.text) for line in chunk.lines]
     return _PLACE.pack(chunk.claim.number, chunk.number), _pack(lines)
 
 
 def chunks_of(job: JobId, seq: int, stored: Mapping[bytes, bytes]) -> list[LogChunk]:
-    """The chunks of a job, in their order."""
+    """Return the chunks of a job, in their order."""
     return [
         LogChunk(
             Claim(job, claim, seq),
@@ -116,7 +116,7 @@ def chunks_of(job: JobId, seq: int, stored: Mapping[bytes, bytes]) -> list[LogCh
 
 
 def event_bytes(event: EventRecord) -> bytes:
-    """An event as it is stored, without its job."""
+    """Return an event as it is stored, without its job."""
     return _pack(
         (to_us(event.at), event.kind, event.task, event.queue, event.worker, event.attempt)
     )

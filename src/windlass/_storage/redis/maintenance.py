@@ -1,4 +1,4 @@
-"""Chores in bounded bites."""
+"""Background work in bounded steps."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
 
 _AT_ONCE = 100
-"""What one script moves or deletes at most: the server does nothing else meanwhile."""
+"""The most that one script moves or deletes: the server does nothing else meanwhile."""
 _MOST_KEPT = 1_000_000
 """Ended jobs of one state that stay, however young: they live in memory, 600 bytes or more each."""
 _SURPLUS = 1_000
-"""What is deleted of the surplus before it is counted again: others may delete, too."""
+"""The part of the surplus that is deleted before it is counted again: others may delete, too."""
 
 
 class RedisMaintenance:
@@ -124,7 +124,7 @@ class RedisMaintenance:
         if self._watch is not None:
             await self._watch.look()
         for state in TERMINAL:
-            # One bite now and then is not enough where thousands end every second.
+            # One chunk now and then is not enough where thousands end every second.
             while (surplus := min(await self._surplus(state), _SURPLUS)) > 0:
                 if await self._in_bites(surplus, _PRUNE, CODES[state], "number") < surplus:
                     break

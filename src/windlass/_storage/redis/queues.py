@@ -1,4 +1,4 @@
-"""What holds for whole queues."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RedisQueues:
 
 
 def settings_text(settings: QueueSettings) -> bytes:
-    """Settings as they are stored; nothing where they say nothing."""
+    """Return settings as they are stored; empty if none are set."""
     return b"" if settings == _PLAIN else _json(settings)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._core.job.job import JobId
 from windlass._core.values.instants import LAST_US, instant_of, to_us
+from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -33,6 +34,7 @@ _ROWS, _DUE = script("schedule_rows"), script("schedule_due")
 _NAMES, _SOME = script("schedule_names"), script("schedule_some")
 _AT_ONCE = 100
 _WRITE, _DECLARE = script("schedule_write"), script("schedule_declare")
+_SWITCH, _PAUSED = script("schedules_switch"), script("schedules_paused")
 
 _HEAD: Final = struct.Struct(">IBq")
 """A record begins with its revision, 1 if it is due by itself, and when."""
@@ -68,7 +70,7 @@ class RedisSchedules:
         return await self._named([name for name in names if name > after.encode()][:limit])
 
     async def _named(self, names: Sequence[bytes]) -> Sequence[ScheduleRow]:
-        """Several at a time: a row may be large."""
+        """Read several rows at a time: a row may be large."""
         found: list[ScheduleRow] = []
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
@@ -81,10 +83,10 @@ class RedisSchedules:
         return found
 
     async def due(self, limit: int) -> DueSchedules:
-        now, following, *found = await self._db.run(_DUE, limit)
+        now, paused, following, *found = await self._db.run(_DUE, limit)
         rows = [_row(*one) for one in zip(found[::3], found[1::3], found[2::3], strict=True)]
         next_at = None if following is None else instant_of(int(float(following)))
-        return DueSchedules(instant_of(now), rows, next_at)
+        return DueSchedules(instant_of(now), rows, next_at, paused=bool(paused))
 
     async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
@@ -97,9 +99,20 @@ class RedisSchedules:
     async def declare(self, names: Sequence[str]) -> None:
         await self._db.run_aside(_DECLARE, *names)
 
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        await self._db.run_aside(_SWITCH, "1", note_bytes(audit))
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        await self._db.run_aside(_SWITCH, "", note_bytes(audit))
+        self._db.wake()
+
+    async def paused(self) -> datetime | None:
+        since = await self._db.run_aside(_PAUSED)
+        return None if since is None else instant_of(int(since))
+
 
 def _answer(write: ScheduleWrite, said: bytes) -> ScheduleAnswer:
-    """What schedule_write.lua says of one write."""
+    """Return the answer of schedule_write.lua for one write."""
     what, rest = _ANSWERS[said[0]], said[1:]
     if what is Written.HELD:
         ids = _ids(rest)
@@ -125,7 +138,7 @@ def _row(name: bytes, record: bytes, declared: bytes | None) -> ScheduleRow:
 
 
 def _parts(write: ScheduleWrite) -> list[Argument]:
-    """The arguments of schedule_write.lua."""
+    """Return the arguments of schedule_write.lua."""
     at = _due_us(write.next_at)
     most = _ANY if write.most_active is None else write.most_active
     due = "" if at is None else str(at)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.workers import WorkerStart
@@ -13,7 +14,7 @@ from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
 from windlass._storage.redis.copy.copy import RedisCopy
 from windlass._storage.redis.health import server_health
-from windlass._storage.redis.io.connection import LoopConnection
+from windlass._storage.redis.io.connection import RETRY_SECONDS, LoopConnection
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.dialer import Dialer, check_files
 from windlass._storage.redis.io.durability import (
@@ -36,7 +37,7 @@ from windlass._storage.redis.workers import RedisLeader, RedisWorkers
 from windlass._storage.shared.worker_locks import WorkerLocks, runtime_directory
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, new_job_id
-from windlass.errors import ConfigError, SchemaTooNew, StorageError
+from windlass.errors import ConfigError, SchemaTooNew, SchemaTooOld, StorageError
 
 __all__ = ["RedisStorage", "open_redis"]
 
@@ -94,7 +95,11 @@ class RedisStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        known = {"version": f"{self._server}", "durability": self._durability}
+        known: dict[str, float | str] = {
+            "version": f"{self._server}",
+            "durability": self._durability,
+            "retry_for": RETRY_SECONDS,
+        }
         said = self.timings.measure(server_health(self._db.side), reads=True)
         return known | await said
 
@@ -126,13 +131,15 @@ async def open_redis(
     prefix: str = "windlass",
     durability: RedisDurability | None = None,
     replicas: int = 1,
+    migrates: bool = True,
     timings: Timings | None = None,
 ) -> RedisStorage:
     """Open the storage at ``url`` for the running event loop; make it where there is none.
 
     Every key starts with ``{prefix}:``. ``replicas`` must confirm each write before it counts,
     where ``durability`` is ``"replicated"``. ``clock`` is for tests. ``timings`` counts how long
-    operations take.
+    operations take. ``migrates``: make and move what this version needs; False raises
+    `SchemaTooOld` where that is needed.
     """
     if not prefix or set(prefix) & set("{}*?[]\\ "):
         raise ConfigError(
@@ -145,7 +152,7 @@ async def open_redis(
     try:
         server = await check_server(line, dialer.place)
         kept = await check_durability(line, dialer.place, durability)
-        epoch = await _epoch(line, whole)
+        epoch = await _epoch(line, whole, migrates=migrates)
     finally:
         await line.close()
     database = RedisDatabase(
@@ -166,9 +173,11 @@ async def open_redis(
     return storage
 
 
-async def _epoch(line: LoopConnection, prefix: str) -> bytes:
-    """What tells these jobs from all that were ever here: made once, checked by every script."""
+async def _epoch(line: LoopConnection, prefix: str, *, migrates: bool) -> bytes:
+    """Return the id of this set of jobs: made once, checked by every script."""
     epoch = await line.ask("GET", prefix + "epoch")
+    if epoch is None and not migrates:
+        _refuse_older(prefix, "are no keys of Windlass")
     if epoch is None:  # a server without memory refuses the write, and has the jobs all the same
         await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
         epoch = await line.ask("GET", prefix + "epoch")
@@ -184,9 +193,11 @@ async def _epoch(line: LoopConnection, prefix: str) -> bytes:
             f"one knows {_LAYOUT}). Upgrade windlass in this process (pip install -U windlass), or "
             f"use another prefix."
         )
+    if layout < _LAYOUT and not migrates:
+        _refuse_older(prefix, f"are jobs of layout {layout}")
     if layout < _LAYOUT:
-        # Before anything moves: from now on processes that would look for it at its old place are
-        # told that this is not their storage any more. `RedisDatabase.confirm` takes the rest over.
+        # Before anything moves: from now on processes that would use the old keys get an error that
+        # this is not their storage any more. `RedisDatabase.confirm` migrates the rest.
         await line.ask("SET", prefix + "gathering", "0")
         await line.ask("SET", prefix + "finishes", str(_FINISHES))
         epoch = b"%d-%s" % (_LAYOUT, found[2])
@@ -194,7 +205,14 @@ async def _epoch(line: LoopConnection, prefix: str) -> bytes:
     return bytes(epoch)
 
 
+def _refuse_older(prefix: str, found: str) -> NoReturn:
+    raise SchemaTooOld(
+        f"Under {prefix} {found}, and this Windlass needs layout {_LAYOUT}. Run `windlass db "
+        f'migrate` first: with migrate="manual" opening a storage does not migrate it.'
+    )
+
+
 def _locks(epoch: bytes) -> WorkerLocks:
-    """One folder per set of jobs: workers of others prove nothing here."""
+    """Return the folder of locks, one per set of jobs: workers of others prove nothing here."""
     directory = runtime_directory()
     return WorkerLocks(None if directory is None else str(Path(directory, epoch.decode())))

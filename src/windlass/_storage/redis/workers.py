@@ -1,4 +1,4 @@
-"""Who works here, and who is believed dead."""
+"""Registered workers, and workers that are declared dead."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class RedisWorkers:
     """A `WorkerStore`. Leases are judged by the server's clock."""
 
     def __init__(self, database: RedisDatabase, forget: Callable[[str], None]) -> None:
-        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        """Make the store. ``forget`` gets the workers that were declared dead: their locks prove
+        nothing any more.
+        """
         self._db, self._forget = database, forget
         # Every worker asks every second who is live: what they said never changes, so what is
         # asked of the server is no more than their names.
@@ -126,7 +128,7 @@ class RedisWorkers:
 
 
 class RedisHeartbeatChannel:
-    """A `HeartbeatChannel` with a connection of its own, made on the loop of its first beat."""
+    """A `HeartbeatChannel` with a separate connection, made on the loop of its first heartbeat."""
 
     def __init__(self, database: RedisDatabase) -> None:
         self._db, self._line = database, database.line()
@@ -148,7 +150,7 @@ def _orphan(asked: bytes, kept: bytes, error: bytes) -> ClaimedJob:
     try:
         return claimed_job(asked, kept, error)
     except UNREADABLE:
-        # Whoever ends the claim needs little of it: what cannot be read must not keep it running.
+        # Ending the claim needs little of it: unreadable parts must not keep it running.
         job = job_of(asked, kept, key_held=False, error=None)
     return ClaimedJob(
         Claim(job.id, job.claim_number, job.seq),

@@ -1,4 +1,5 @@
-"""What several backends need: batching, migrations, SQL files, locks, subscribers and conversions.
+"""Code shared by several backends: batching, migrations, SQL files, locks, subscribers and
+conversions.
 
 Nothing here knows one of the backends.
 """

@@ -20,12 +20,14 @@ def caused_by(error: E, cause: BaseException) -> E:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether trying the same thing again may help."""
+    """Return whether trying the same thing again may help."""
     return isinstance(error, StorageError) and not isinstance(error, StorageReplaced)
 
 
 def copy_error(error: BaseException) -> BaseException:
-    """The same error for another caller: one object raised in many tasks mixes their traces."""
+    """Return the same error for another caller: one object raised in many tasks mixes
+    their traces.
+    """
     kind = type(error)
     try:
         copy: BaseException = kind.__new__(kind, *error.args)

@@ -23,4 +23,4 @@ class SharedHeartbeatChannel:
         return await self._workers.beat(worker, memory=memory)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

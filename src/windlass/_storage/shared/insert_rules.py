@@ -13,18 +13,18 @@ MAY_BE_STORED = (
     "If this call was an enqueue, its jobs may have been stored: repeat it with the ids of this "
     "error (error.ids)."
 )
-"""What an outage in the middle of an operation leaves to say."""
+"""The text after an outage in the middle of an operation."""
 
 
 def skip_if_key_held(job: NewJob) -> NewJob:
-    """The job as one that is left out when its key is held, whatever it says itself."""
+    """Return the job as one that is left out when its key is held, with any ``on_conflict``."""
     if job.unique is None or job.unique.on_conflict is OnConflict.REUSE:
         return job
     return replace(job, unique=replace(job.unique, on_conflict=OnConflict.REUSE))
 
 
 def is_repeat(job: NewJob, task: str, payload: bytes, key: str | None) -> bool:
-    """Whether what is stored under a job's id is that very call.
+    """Return whether what is stored under a job's id is that very call.
 
     Under the same unique key the arguments may have been replaced since.
     """

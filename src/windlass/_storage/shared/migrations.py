@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from windlass._core.values.instants import to_us
-from windlass.errors import SchemaTooNew, StorageError
+from windlass.errors import SchemaTooNew, SchemaTooOld, StorageError
 
 if TYPE_CHECKING:
     import apsw
@@ -28,10 +28,13 @@ __all__ = [
     "apply_sqlite",
     "check_known",
     "find_migrations",
+    "has_schema",
     "last_of_major",
     "major_of",
     "refuse_foreign_database",
     "refuse_newer",
+    "refuse_older",
+    "require_sqlite",
     "sort_migrations",
 ]
 
@@ -48,7 +51,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 def major_of(version: int) -> int:
-    """The part of a version that old workers must know."""
+    """Return the part of a version that old workers must know."""
     return version // _MAJOR
 
 
@@ -58,7 +61,9 @@ def last_of_major(version: int) -> int:
 
 
 def find_migrations(package: str) -> tuple[Migration, ...]:
-    """The migrations in a package folder, for example ``windlass._storage.sqlite.migrations``."""
+    """Return the migrations in a package folder, for example
+    ``windlass._storage.sqlite.migrations``.
+    """
     found = []
     for file in resources.files(package).iterdir():
         if not file.name.endswith(".sql"):
@@ -101,6 +106,15 @@ def refuse_newer(stored: int, known: int, where: str) -> NoReturn:
     )
 
 
+def refuse_older(stored: int, known: int, where: str) -> NoReturn:
+    """Refuse to open what must be migrated first, where opening must not migrate."""
+    found = f"has schema version {stored}" if stored else "has no Windlass tables"
+    raise SchemaTooOld(
+        f"{where} {found}, and this Windlass needs version {known}. Run `windlass db migrate` "
+        f'first: with migrate="manual" opening a storage does not migrate it.'
+    )
+
+
 # --- SQLite ---------------------------------------------------------------------------------
 
 _CREATE = "CREATE TABLE windlass_schema (version INTEGER NOT NULL, applied_at INTEGER NOT NULL)"
@@ -122,6 +136,8 @@ def apply_sqlite(
     stored = _stored_version(connection)
     check_known(stored, migrations, connection.filename)
     missing = [migration for migration in migrations if migration.version > stored]
+    if not has_schema(connection):
+        connection.execute(_CREATE)
     for migration in missing:
         connection.execute(migration.sql).fetchall()
         connection.execute(
@@ -134,19 +150,31 @@ def apply_sqlite(
     return missing
 
 
+def require_sqlite(connection: apsw.Connection, migrations: Sequence[Migration]) -> None:
+    """Raise `SchemaTooOld` if a migration is missing. Reads only."""
+    stored, known = _stored_version(connection), migrations[-1].version
+    check_known(stored, migrations, connection.filename)
+    if stored < known:
+        refuse_older(stored, known, connection.filename)
+
+
 def _stored_version(connection: apsw.Connection) -> int:
     refuse_foreign_database(connection)
-    if not connection.execute(_EXISTS).get:
-        connection.execute(_CREATE)
+    if not has_schema(connection):
         return 0
     stored = connection.execute(_STORED).get
     user_version = connection.pragma("user_version")
     return max(int(stored or 0), int(user_version or 0))
 
 
+def has_schema(connection: apsw.Connection) -> bool:
+    """Whether the database has tables of Windlass. Reads only."""
+    return bool(connection.execute(_EXISTS).get)
+
+
 def refuse_foreign_database(connection: apsw.Connection) -> None:
-    """Raise if the database is somebody else's. Reads only."""
-    if connection.execute(_EXISTS).get:
+    """Raise if the database belongs to another program. Reads only."""
+    if has_schema(connection):
         return
     strangers = connection.execute(_STRANGER).fetchall()
     if strangers:

@@ -1,7 +1,7 @@
-"""One thread of this process for what people ask: the event loop is not to wait for it.
+"""One thread of this process for slow reads: the event loop does not wait for them.
 
-One, so that many questions take no more of the interpreter from an event loop than one does. It
-works in the order of asking and ends when nobody has asked for a while.
+One, so that many reads take no more of the interpreter from an event loop than one does. It works
+in the order of asking and ends when it was idle for a while.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _ReaderThread:
         self.renew()
 
     def renew(self) -> None:
-        """Forget everything: in a forked child there is no thread, and nobody who waits."""
+        """Forget everything: in a forked child there is no thread and no waiting caller."""
         self._changed = threading.Condition()
         self._line: deque[_Request] = deque()
         self._works = False
@@ -71,7 +71,7 @@ class _ReaderThread:
                 answer, error = asked.work(), None
             except BaseException as raised:  # noqa: BLE001 -- it is the asker's, who will get it
                 answer, error = None, raised
-            with suppress(RuntimeError):  # its event loop was closed: nobody waits for it
+            with suppress(RuntimeError):  # its event loop was closed: no caller waits for it
                 asked.loop.call_soon_threadsafe(_settle, asked.future, answer, error)
             del asked, answer, error  # nothing large is kept until the next one
 

@@ -40,8 +40,8 @@ class Queries(Mapping[str, str]):
 def parse_sql(text: str, origin: str = "this text") -> Queries:
     """Split a resource at its ``-- name:`` lines. Comments stay: they show in logs.
 
-    What several statements share is written once, under ``-- part: x``; a line ``-- include: x``
-    in a later statement stands for it.
+    Text that several statements share is written once, under ``-- part: x``; a line ``-- include:
+    x`` in a later statement includes it.
     """
     head, *sections = _HEADING.split(text)
     if any(line.strip() and not line.startswith("--") for line in head.splitlines()):
@@ -66,6 +66,8 @@ def _included(body: str, parts: Mapping[str, str], origin: str) -> str:
 
 
 def load_sql(package: str, filename: str) -> Queries:
-    """The queries of ``filename`` in ``package``, for example ``windlass._storage.sqlite.sql``."""
+    """Return the queries of ``filename`` in ``package``, for example
+    ``windlass._storage.sqlite.sql``.
+    """
     text = (resources.files(package) / filename).read_text(encoding="utf-8")
     return parse_sql(text, f"{package}/{filename}")

@@ -32,7 +32,7 @@ __all__ = [
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
-"""What decoding raises for what nobody stored."""
+"""Errors of decoding a damaged record."""
 
 _MARK = "\x1f"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -49,12 +49,12 @@ _decode_about = msgspec.json.Decoder(WorkerDescription).decode
 
 
 def worker_description_text(start: WorkerStart) -> str:
-    """The text to store."""
+    """Return the text to store."""
     return msgspec.json.encode(WorkerDescription(start.signatures, start.pools)).decode()
 
 
 def worker_description_of(text: str) -> WorkerDescription:
-    """What a stored text says: nothing where it cannot be read, so that one row spoils no list."""
+    """Decode a stored text; empty if it cannot be read, so that one row spoils no list."""
     try:
         return _decode_about(text)
     except (msgspec.MsgspecError, UnicodeError):
@@ -62,7 +62,7 @@ def worker_description_of(text: str) -> WorkerDescription:
 
 
 def note_text(progress: Progress) -> str:
-    """The note with its data, as it is stored."""
+    """Return the note with its data, as it is stored."""
     note = progress.note.replace(_MARK, " ")
     if progress.data is None:
         return note
@@ -70,7 +70,7 @@ def note_text(progress: Progress) -> str:
 
 
 def progress_of(fraction: float, text: str) -> Progress:
-    """What was stored. Data that cannot be read is left out."""
+    """Return the stored progress. Data that cannot be read is left out."""
     note, mark, data = text.partition(_MARK)
     if not mark:
         return Progress(fraction, note)

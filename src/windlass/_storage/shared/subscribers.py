@@ -1,4 +1,4 @@
-"""Who waits for changes in a storage, and of which queues."""
+"""Subscribers of changes in a storage, by queue."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Subscriber:
         mine = self._queues
         if queues is None or (queues if mine is None else not mine.isdisjoint(queues)):
             self._called = True
-            # The loop may be closed: then there is nobody to wake, and the caller that made the
-            # change must not hear of it.
+            # The loop may be closed: then there is no subscriber to wake, and the caller that made
+            # the change must not fail.
             with suppress(RuntimeError):
                 self._schedule(self.wake)
 

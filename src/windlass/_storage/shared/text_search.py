@@ -61,7 +61,7 @@ async def search_jobs(
 
 
 async def _judged(sought: SearchWords, page: Page) -> list[bool]:
-    """Which of the jobs show it; of many or large ones off the event loop."""
+    """Return which of the jobs show it; of many or large ones off the event loop."""
 
     def work() -> list[bool]:
         return sought.shown_among([texts_of(job) for job in page])
@@ -75,7 +75,7 @@ async def _judged(sought: SearchWords, page: Page) -> list[bool]:
 
 def _step(wanted: JobFilter, looked: int, read: int, room: int) -> int:
     if wanted.key is not None:
-        # The holder of a key stands on the first page out of its order: no cut goes through that.
+        # The holder of a key is on the first page, out of its order: no page boundary divides it.
         return max(room, 1)
     small = looked > 0 and read < _LIGHT * looked
     return min(_MOST, JOBS_PER_SEARCH - looked) if small else _FIRST

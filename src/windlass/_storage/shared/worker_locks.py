@@ -98,15 +98,18 @@ class WorkerLock:
             self._file.close()
 
     def abandon(self) -> None:
-        """Let go of the lock and leave the file: whoever takes it has proof that nobody lives."""
+        """Release the lock and leave the file: a process that can take the lock has proof of the
+        death.
+        """
         self._file.close()
 
 
 def is_holder_dead(directory: str, worker_id: str, device: int, inode: int) -> bool:
-    """Whether the worker that held this very file is certainly dead.
+    """Check whether the worker that held this very file is certainly dead.
 
     True only when the file is the one the worker recorded and its lock can be taken. Everything
-    else proves nothing: a missing file may have been cleaned away, a stranger's is a stranger's.
+    else proves nothing: a missing file may have been cleaned away, another file is another
+    worker's.
     """
     if sys.platform == "win32" or not _WORKER_ID.fullmatch(worker_id):
         return False
@@ -128,7 +131,9 @@ def is_holder_dead(directory: str, worker_id: str, device: int, inode: int) -> b
 
 
 def forget(directory: str, worker_id: str) -> None:
-    """Remove a buried worker's file. Only after burial: until then it is the peers' evidence."""
+    """Remove a dead worker's file. Only after it was declared dead: until then the file is evidence
+    for other workers.
+    """
     Path(_worker_file(directory, worker_id)).unlink(missing_ok=True)
 
 
@@ -139,12 +144,12 @@ def _worker_file(directory: str, worker_id: str) -> str:
 
 
 def as_signed_64(number: int) -> int:
-    """A device or inode number as a database can store it: inodes may use all 64 bits."""
+    """Return a device or inode number as a database can store it: inodes may use all 64 bits."""
     return number & (2**63 - 1)
 
 
 def boot_id(source: str = "/proc/sys/kernel/random/boot_id") -> str:
-    """What tells this boot of this machine from every other; "unknown" proves nothing."""
+    """Return the id of this boot of this machine; "unknown" proves nothing."""
     try:
         return Path(source).read_text(encoding="ascii").strip() or "unknown"
     except OSError:
@@ -176,23 +181,26 @@ class WorkerLocks:
             lock.release()
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        """Only of this boot, by the very file it held: all three must match our own view."""
+        """Return whether a worker of this boot is dead, by the very file it held: all three must
+        match our own view.
+        """
         known = self.boot != "unknown" and worker.boot_id == self.boot and worker.lock_inode
         if self._directory is None or not known:
             return False
         return is_holder_dead(self._directory, worker.id, worker.lock_device, worker.lock_inode)
 
     def forget(self, worker: str) -> None:
-        """It is buried: its lock proves nothing any more."""
+        """Drop the lock of a dead worker: it proves nothing any more."""
         if self._directory is not None and worker not in self._held:
             forget(self._directory, worker)
 
     def sweep(self, live: Collection[str], now: datetime) -> None:
-        """Remove locks that nobody holds and that are of no live worker, unless they are new: a
+        """Remove locks that no process holds and that are of no live worker, unless they are new: a
         worker that starts has no row yet.
 
-        A process may die after it took its lock and before it had a row, or after its row ended
-        and before it removed the file: then nobody buries it and the file would stay.
+        A process may die after it took its lock and before it had a row. It may also die after its
+        row ended and before it removed the file. No worker declares it dead then, and the file
+        would stay.
         """
         directory = None if self._directory is None else Path(self._directory)
         if directory is None or not directory.exists():
@@ -201,7 +209,7 @@ class WorkerLocks:
         for path in list(directory.iterdir()):
             if path.name in live or path.name in self._held:
                 continue
-            with suppress(FileNotFoundError):  # somebody else sweeps too
+            with suppress(FileNotFoundError):  # another process sweeps too
                 found = path.lstat()
                 if found.st_mtime < before.timestamp() and is_holder_dead(
                     str(directory),
@@ -230,7 +238,8 @@ def _say_once() -> None:
 
 
 def runtime_directory() -> str | None:
-    """A private folder of this user for the locks of workers whose storage has no folder itself.
+    """Return a private folder of this user for the locks of workers whose storage has no folder
+    itself.
 
     None where there is no such place: then deaths are noticed by their leases alone.
     """
@@ -247,7 +256,7 @@ def runtime_directory() -> str | None:
         found = path.lstat()
     except OSError:  # a read-only container has no folder for temporary files
         return None
-    # A folder that somebody else made, or may write to, could be made to prove anything.
+    # A folder that another user made, or may write to, could be made to prove anything.
     private = found.st_uid == os.getuid() and not found.st_mode & 0o022 and path.is_dir()
     usable = private and not path.is_symlink() and os.access(path, os.W_OK | os.X_OK)
     return str(path) if usable else None

@@ -1,4 +1,4 @@
-"""What runs say and what befalls jobs, line by line."""
+"""Log lines of runs and events of jobs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _log(seq: int, chunk: LogChunk) -> Row:
 def chunks_of(
     connection: apsw.Connection, job: JobId, seq: int, after: tuple[int, int] = _FROM_THE_START
 ) -> list[LogChunk]:
-    """The chunks of a job after a place."""
+    """Return the chunks of a job after a place."""
     return [
         LogChunk(
             Claim(job, claim_number, seq),
@@ -140,7 +140,7 @@ def _event(row: Row) -> EventRecord:
 
 
 def forget_journal(connection: apsw.Connection, seqs: Sequence[int]) -> None:
-    """These jobs are deleted."""
+    """Delete the log lines and events of these jobs."""
     logs, events = first(connection, _ANY) or (0, 0)
     if logs:
         connection.execute(_DELETE_LOGS, (seqs_text(seqs),))

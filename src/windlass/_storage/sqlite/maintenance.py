@@ -1,4 +1,4 @@
-"""Chores in bounded bites."""
+"""Background work in bounded steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["SqliteMaintenance"]
 _EXPIRED = load_sql("windlass._storage.sqlite.sql", "claim.sql")["expired"]
 _PRUNABLE = load_sql("windlass._storage.sqlite.sql", "admin.sql")["prunable"]
 _PRUNE_ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")["prune_rollups"]
-_PRUNE_AUDITS = load_sql("windlass._storage.sqlite.sql", "orders.sql")["prune_audits"]
+_PRUNE_AUDITS = load_sql("windlass._storage.sqlite.sql", "actions.sql")["prune_audits"]
 _PRUNE_EVENTS = load_sql("windlass._storage.sqlite.sql", "journal.sql")["prune_events"]
 _WORKERS = load_sql("windlass._storage.sqlite.sql", "workers.sql")
 _PRUNE_WORKERS, _LIVE = _WORKERS["prune_workers"], _WORKERS["live"]
@@ -133,7 +133,9 @@ def _expire(connection: apsw.Connection, limit: int, now: int) -> list[JobId]:
 
 
 def _before(now: int, age: int) -> int:
-    """An age beyond all time is kept within what is stored as a number."""
+    """Return the instant of an age; one beyond all time is kept within what is stored
+    as a number.
+    """
     return max(now - age, -LAST_US)
 
 

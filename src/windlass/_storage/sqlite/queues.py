@@ -1,4 +1,4 @@
-"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CooldownChanges", "SqliteQueues", "pause", "paused_queues", "restore
 _SQL = load_sql("windlass._storage.sqlite.sql", "queues.sql")
 _REST, _COOL = _SQL["rest"], _SQL["cool"]
 _FORGET, _QUEUE = _SQL["forget"], _SQL["queue"]
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore_queue"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore_queue"]
 _SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
 _PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 
@@ -61,7 +61,7 @@ class CooldownChanges:
         return until - back, True
 
     def forgive(self, queue: str) -> None:
-        """One of those has seen a success."""
+        """Reset the cool-downs of a queue after a success."""
         self._set(queue, None, 0)
 
     def store(self) -> None:
@@ -166,7 +166,7 @@ def restore_queue(connection: apsw.Connection, record: QueueRecord) -> bool:
 
 
 def paused_queues(connection: apsw.Connection) -> set[str]:
-    """Those that give nothing until somebody resumes them."""
+    """List the paused queues."""
     return {name for (name,) in fetch(connection, _PAUSED)}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import apsw
 import msgspec
 
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.values.instants import LAST_US, instant_of, to_us
+from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -40,6 +42,7 @@ _ROWS, _DUE, _NEXT_DUE = _SQL["rows"], _SQL["due"], _SQL["next_due"]
 _NAMED, _PAGE = _SQL["named"], _SQL["page"]
 _FENCE, _ACTIVE = _SQL["fence"], _SQL["active"]
 _WRITE, _DELETE, _DECLARE = _SQL["write"], _SQL["delete"], _SQL["declare"]
+_PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,6 +78,24 @@ class SqliteSchedules:
         text = _encode(names).decode()
         await self._db.write(lambda connection, now: fetch(connection, _DECLARE, (text, now)))
 
+    async def pause(self, *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
+            connection.execute(_PAUSE, (now,))
+            keep_audit(connection, audit, 1, now)
+
+        await self._db.write(op)
+
+    async def resume(self, *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
+            connection.execute(_RESUME)
+            keep_audit(connection, audit, 1, now)
+
+        await self._db.write(op)
+        self._db.subscribers.wake()
+
+    async def paused(self) -> datetime | None:
+        return self._db.read(lambda connection, _: optional_instant(value_of(connection, _PAUSED)))
+
 
 def _row(row: Row) -> ScheduleRow:
     name, revision, body, next_at, declared_at = row
@@ -88,6 +109,8 @@ def _row(row: Row) -> ScheduleRow:
 
 
 def _due(connection: apsw.Connection, limit: int, now: int) -> DueSchedules:
+    if value_of(connection, _PAUSED) is not None:
+        return DueSchedules(instant_of(now), [], None, paused=True)
     rows = fetch_shown(connection, _DUE, (now, limit))
     following = value_of(connection, _NEXT_DUE, (now,))
     return DueSchedules(instant_of(now), [_row(row) for row in rows], optional_instant(following))
@@ -128,7 +151,7 @@ def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> S
 
 
 def _holders(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> dict[JobId, JobId]:
-    """Who is in the way of new jobs."""
+    """Return the jobs that hold the keys of new jobs."""
     held: dict[JobId, JobId] = {}
     taken: dict[str, JobId] = {}
     for job in jobs:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 import apsw
 
@@ -22,7 +23,7 @@ from windlass._storage.sqlite.io.location import DatabaseLocation, FileLocation,
 from windlass._storage.sqlite.io.rows import value_of
 from windlass._storage.sqlite.io.transactor import Transactor
 from windlass._storage.sqlite.io.wakeups import SqliteWakeups, Watcher
-from windlass._storage.sqlite.io.writer import Writer
+from windlass._storage.sqlite.io.writer import DEADLINE, Writer
 from windlass._storage.sqlite.jobs.jobs import SqliteJobs
 from windlass._storage.sqlite.journal import SqliteJournal
 from windlass._storage.sqlite.limits.limits import SqliteLimits
@@ -86,8 +87,11 @@ class SqliteStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        kept = await self._db.ask(lambda connection, _: value_of(connection, _SIZE))
-        return {"version": apsw.sqlite_lib_version(), "size": kept} | self._place.health()
+        size, journal = await self._db.ask(
+            lambda connection, _: (value_of(connection, _SIZE), connection.pragma("journal_mode"))
+        )
+        asked = {"version": apsw.sqlite_lib_version(), "size": size, "journal_mode": journal}
+        return asked | self._place.health() | {"busy_timeout": DEADLINE.total_seconds()}
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._place.prove_dead(worker)
@@ -116,13 +120,15 @@ async def open_sqlite(
     clock: Clock = SYSTEM_CLOCK,
     durability: SqliteDurability = "full",
     allow_network_filesystem: bool = False,
+    migrates: bool = True,
     make_writer: MakeWriter = Writer,
     timings: Timings | None = None,
 ) -> SqliteStorage:
     """Open the database at ``path`` for the running event loop; make it where there is none.
 
     ``clock`` and ``make_writer`` are for tests and the simulation, which passes `InlineWriter`.
-    ``timings`` counts how long operations take.
+    ``timings`` counts how long operations take. ``migrates``: create and migrate the tables; False
+    raises `SchemaTooOld` where that is needed.
     """
     if durability not in {"full", "normal"}:
         raise ConfigError(
@@ -130,14 +136,28 @@ async def open_sqlite(
             f"lose the last moments), got {durability!r}. There is no lower level: it could "
             f"damage the file."
         )
+    if not migrates:
+        _require_file(os.fspath(path))
     files = prepare_file(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
     _refuse_stranger(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
     place = FileLocation(files, durability)
     return await _open(
-        source, place, clock=clock, make_writer=make_writer, about=description, timings=timings
+        source,
+        place,
+        clock=clock,
+        make_writer=make_writer,
+        about=description,
+        timings=timings,
+        migrates=migrates,
     )
+
+
+def _require_file(path: str) -> None:
+    """Refuse a file that would have to be made, where opening must not make it."""
+    if not Path(path).exists():
+        migrate.refuse_older(0, migrate.find_migrations(_MIGRATIONS)[-1].version, path)
 
 
 def _refuse_stranger(path: str) -> None:
@@ -174,6 +194,7 @@ async def _open(
     make_writer: MakeWriter,
     about: str,
     timings: Timings | None = None,
+    migrates: bool = True,
 ) -> SqliteStorage:
     timings = timings or Timings()
     writer = make_writer(Transactor(source, clock), timings.writes)
@@ -189,10 +210,15 @@ async def _open(
         timings=timings,
         threads=threads,
     )
+
+    def prepare(connection: apsw.Connection, _: int) -> None:
+        if migrates:
+            migrate.apply_sqlite(connection, migrations, clock.now())
+        else:
+            migrate.require_sqlite(connection, migrations)
+
     try:
-        await database.write(
-            lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())
-        )
+        await database.write(prepare)
     except BaseException:
         await database.close()
         raise

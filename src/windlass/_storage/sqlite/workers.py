@@ -1,4 +1,4 @@
-"""Who works here, who is believed dead, and who does the chores."""
+"""Registered workers, workers that are declared dead, and leaders."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class SqliteWorkers:
     """A `WorkerStore`. Leases are judged by the clock that counts from boot."""
 
     def __init__(self, database: SqliteDatabase, forget: Callable[[str], None]) -> None:
-        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        """Make the store. ``forget`` gets the workers that were declared dead: their locks prove
+        nothing any more.
+        """
         self._db, self._forget = database, forget
 
     def pulse(self) -> SharedHeartbeatChannel:

@@ -25,7 +25,7 @@ __all__ = ["JOB_ACTIONS"]
 
 _REASON = "discarded by an operator"
 _MOST = 10_000
-"""Jobs of one order, as on the pages: a request must end while somebody still waits for it."""
+"""Jobs of one action, as on the pages: a request must end while its client still waits."""
 Reason = Annotated[str, Meta(min_length=1, max_length=500)]
 Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
 
@@ -157,7 +157,7 @@ async def run_job_now(visit: PageRequest, _: Nothing) -> JobBody:
 
 
 async def delete_job(visit: PageRequest, _: Nothing) -> DeleteTold:
-    """With all that is stored of it."""
+    """Delete a job with all that is stored of it."""
     return DeleteTold(await visit.orders.jobs.delete(await resolve_job(visit)))
 
 
@@ -170,7 +170,7 @@ async def edit_job(visit: PageRequest, asked: EditBody) -> JobBody:
 
 
 async def order_jobs(visit: PageRequest, asked: BulkBody) -> BulkReport:
-    """One order for all that match."""
+    """Apply one action to all matching jobs."""
     return await visit.orders.jobs.bulk(
         _order(asked),
         filter_of(asked.filter),
@@ -198,7 +198,7 @@ def _order(asked: BulkBody) -> JobAction:
 
 
 async def enqueue_job(visit: PageRequest, asked: EnqueueBody) -> Inserted:
-    """A new job, or the one that holds its key."""
+    """Enqueue a job, or return the one that holds its key."""
     task = visit.dashboard.app.tasks[asked.task]
     bound = task.options(
         queue=asked.queue,

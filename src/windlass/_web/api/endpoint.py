@@ -26,11 +26,11 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Some lines of a list, and where it goes on."""
+    """Some lines of a list, and the cursor of the next part."""
 
     lines: Sequence[Any]
     after: str | None
-    """What the next part comes after; None: this is the last."""
+    """The cursor of the next part; None: this is the last."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     told: Any
     """The type of the answer."""
     title: str
-    """What it is for, in one line."""
+    """Its purpose, in one line."""
     role: Role = Role.VIEWER
     code: int = 200
     refusals: tuple[int, ...] = ()
@@ -80,7 +80,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _query(words: QueryParams, wanted: type[msgspec.Struct]) -> msgspec.Struct:
-    """A word that nobody knows is refused: a filter with a slip in it would match everything."""
+    """Read the query. An unknown parameter is refused: a filter with a typing error would match
+    everything.
+    """
     several = {field.encode_name for field in msgspec.structs.fields(wanted) if field.default == ()}
     given: dict[str, Any] = {}
     for name in words:

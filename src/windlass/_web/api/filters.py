@@ -90,7 +90,7 @@ class JobQuery(Matching, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def filter_of(asked: Matching) -> JobFilter:
-    """As the admin takes it."""
+    """Return the filter as the admin takes it."""
     shown: list[Shown] = []
     for word in asked.state:
         shown += _WAITING if word == "waiting" else (Shown(word),)

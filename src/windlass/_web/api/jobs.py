@@ -29,8 +29,8 @@ __all__ = ["JOBS"]
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to go on, to follow a run or for the rest of a long log: the last chunk's claim number
-    and number.
+    """The claim number and number of the last chunk, to follow a run or read the rest of a long
+    log.
     """
 
     after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -38,7 +38,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
-    """By any filter, in an order."""
+    """List jobs by any filter, in an order."""
     page = await find_page(visit.admin, filter_of(asked), asked.size)
     now = await visit.admin.storage.now()
     jobs = fit_answer(job_line(job, now) for job in page)
@@ -49,12 +49,12 @@ async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
 
 
 async def count_jobs(visit: PageRequest, asked: Matching) -> Count:
-    """How many match, to ten thousand."""
+    """Return how many match, to ten thousand."""
     return await visit.admin.jobs.count(filter_of(asked), within=COUNT_TIMEOUT)
 
 
 async def get_job(visit: PageRequest, _: Nothing) -> JobBody:
-    """One of them."""
+    """Return one job."""
     job = await visit.admin.jobs.get(await resolve_job(visit))
     return job_body(job, await visit.admin.storage.now())
 
@@ -66,14 +66,14 @@ async def job_history(visit: PageRequest, _: Nothing) -> Sequence[Attempt]:
 
 
 async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
-    """What its runs have logged."""
+    """Return the log lines of its runs."""
     job = await visit.admin.jobs.get(await resolve_job(visit))
     chunks = await visit.admin.jobs.logs(job.id, after=(asked.after_claim, asked.after_number))
     return fit_answer(chunks)
 
 
 async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
-    """Why it is where it is."""
+    """Explain why a job is where it is."""
     return explanation_body(await visit.admin.jobs.explain(await resolve_job(visit)))
 
 

@@ -22,9 +22,10 @@ __all__ = ["document", "openapi"]
 
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 408, 413, 414, 422, 429, 431, 500, 503)
-"""What any address may answer: another host's name, nobody, too little of a role, too slow, too
-large, too long, what does not fit, too many orders, too large a head, a mistake of ours, a
-storage that is away or too many who look at once."""
+"""Statuses that any address may answer: unknown host, not logged in, missing role, too slow, too
+large, too long, not valid, too many actions, too large a head, an internal error, an unreachable
+storage or too many readers at once.
+"""
 _DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
 """ISO 8601."""
 _ABOUT = (
@@ -41,13 +42,13 @@ _ABOUT = (
 
 
 async def openapi(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     return visit.json({**document(), "servers": [{"url": visit.root or "/"}]})
 
 
 @cache
 def document() -> Mapping[str, Any]:
-    """All of it but where it is mounted."""
+    """Return the document without the place where it is mounted."""
     shapes, components = _schemas()
     components["Problem"]["required"] = ["title", "status", "detail", "code"]
     paths: dict[str, dict[str, Any]] = {}
@@ -68,7 +69,7 @@ def document() -> Mapping[str, Any]:
 
 
 def _schemas() -> tuple[Sequence[tuple[Any, Any]], dict[str, Any]]:
-    """For each endpoint what is asked and told, and every type they speak of."""
+    """Return the schemas of each endpoint's request and answer, and every type they refer to."""
     types = [kind for endpoint in ENDPOINTS for kind in (endpoint.asked, endpoint.told)]
     found, components = msgspec.json.schema_components((*types, Problem), ref_template=_REFERENCE)
     pairs = [_spelled(pair) for pair in zip(found[0:-1:2], found[1:-1:2], strict=True)]
@@ -76,7 +77,9 @@ def _schemas() -> tuple[Sequence[tuple[Any, Any]], dict[str, Any]]:
 
 
 def _spelled(part: Any) -> Any:
-    """The same, durations by a pattern: what JSON Schema calls one has no fractions of a second."""
+    """Return the same, durations by a pattern: what JSON Schema calls one has no fractions of a
+    second.
+    """
     match part:
         case {"format": "duration"}:
             rest = {name: value for name, value in part.items() if name != "format"}
@@ -90,7 +93,7 @@ def _spelled(part: Any) -> Any:
 
 
 def _with_used(components: Mapping[str, Any], paths: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Those that something refers to, directly or not."""
+    """Return those that something refers to, directly or not."""
     used = {"Problem"}
     ahead = [paths, components["Problem"]]
     while ahead:
@@ -164,7 +167,7 @@ _JOB = {
 
 
 def _parameters(asked: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The words of a query, from the record they are read into."""
+    """Return the words of a query, from the record they are read into."""
     needed = asked.get("required", [])
     return [
         {
@@ -179,7 +182,7 @@ def _parameters(asked: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A query cannot say null: it leaves the word out."""
+    """Return the schema without null: a query leaves the parameter out."""
     kept = {name: value for name, value in schema.items() if name != "description"}
     if kept.get("default", 0) is None:
         del kept["default"]

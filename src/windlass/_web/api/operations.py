@@ -10,12 +10,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass._admin.breakers import BreakerReport
+from windlass._admin.sweep import SweepReport
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import WorkerRecord
-from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.records import LimitBody, limit_body
 from windlass._web.api.truncation import Names, page_by_name
 from windlass._web.request import PageRequest
@@ -79,12 +80,12 @@ class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def queues(visit: PageRequest, asked: Names) -> Part:
-    """Those with settings."""
+    """List the queues with settings."""
     return page_by_name(await visit.admin.queues.list(), asked, name=lambda one: one.queue)
 
 
 async def queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
-    """One of them."""
+    """Return one queue."""
     return await visit.admin.queues.get(asked.queue)
 
 
@@ -119,21 +120,26 @@ async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
 
 
 async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It takes nothing new."""
+    """Let a worker claim no new jobs."""
     await visit.orders.workers.quiet(asked.worker)
     return await _worker(visit, asked.worker)
 
 
 async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It goes on."""
+    """Let a quiet worker claim jobs again."""
     await visit.orders.workers.resume(asked.worker)
     return await _worker(visit, asked.worker)
 
 
 async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It leaves in order."""
+    """Stop a worker gracefully."""
     await visit.orders.workers.stop(asked.worker)
     return await _worker(visit, asked.worker)
+
+
+async def sweep_workers(visit: PageRequest, _: Nothing) -> SweepReport:
+    """Once, and now."""
+    return await visit.orders.workers.sweep()
 
 
 async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
@@ -141,7 +147,7 @@ async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
 
 
 async def limits(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the limits."""
     found = await visit.admin.limits.list()
     return page_by_name(found, asked, name=lambda one: one.spec.name, line=limit_body)
 
@@ -154,13 +160,13 @@ async def set_limit(visit: PageRequest, asked: LimitChange) -> LimitSpec:
 
 
 async def fill_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if nothing had started yet."""
+    """Fill a limit, as if nothing had started yet."""
     await visit.orders.limits.reset(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
 async def drain_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
-    """As if all of it were spent."""
+    """Drain a limit, as if all of it were spent."""
     await visit.orders.limits.drain(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
@@ -170,7 +176,7 @@ async def _limit(visit: PageRequest, name: str) -> Sequence[LimitBody]:
 
 
 async def breakers(visit: PageRequest, asked: Names) -> Part:
-    """All of them."""
+    """List the breakers."""
     return page_by_name(await visit.admin.breakers.list(), asked, name=lambda one: one.task)
 
 
@@ -230,6 +236,13 @@ OPERATIONS = (
     _order("/workers/quiet", quiet_worker, title="Pause a worker", **_WORKER),
     _order("/workers/resume", resume_worker, title="Resume a paused worker", **_WORKER),
     _order("/workers/stop", stop_worker, title="Stop a worker", **_WORKER),
+    _order(
+        "/workers/sweep",
+        sweep_workers,
+        SweepReport,
+        "Release the jobs of dead workers now, and mark due jobs ready",
+        asked=Nothing,
+    ),
     _list("/limits", limits, Sequence[LimitBody], "List limits and their keys in use"),
     _order("/limits/fill", fill_limit, title="Refill the token bucket of a rate", **_BUDGET),
     _order("/limits/drain", drain_limit, title="Empty the token bucket of a rate", **_BUDGET),

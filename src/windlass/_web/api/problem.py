@@ -1,4 +1,4 @@
-"""What machines are told when something is wrong: RFC 9457."""
+"""Error answers of the API: RFC 9457."""
 
 from __future__ import annotations
 

@@ -54,11 +54,12 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     """By name; null where `unreadable` says so."""
     result: Any = None
     unreadable: bool = False
-    """What is stored of its arguments or its result is no JSON. What is shortened is not read."""
+    """The stored arguments or the result are no JSON. Shortened values are not checked."""
     shortened: Sequence[Literal["arguments", "result", "error"]] = ()
-    """Of these only a part is told, since this is a list: of arguments and a result the beginning
-    of their JSON, as text; of an error's message the beginning, of its traceback the end. The
-    address of the job itself has all of it."""
+    """Fields that are shortened, since this is a list: of arguments and a result the beginning of
+    their JSON, as text; of an error's message the beginning, of its traceback the end. The address
+    of the job itself has all of it.
+    """
     priority: int
     created_at: datetime
     due: datetime
@@ -138,8 +139,9 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
     changed_by: str
     changed_at: datetime | None
     shortened: Sequence[Literal["arguments", "changed"]] = ()
-    """Of these only the beginning is told, as text, since this is a list. The address of the
-    schedule itself has all of it."""
+    """Fields of which only the beginning is shown, as text, since this is a list. The address of
+    the schedule itself has all of it.
+    """
 
 
 class LimitBody(msgspec.Struct, frozen=True):
@@ -164,13 +166,13 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Sequence[ScheduleBody]
     """The first of them; `/schedules` has all."""
     schedules_after: str | None
-    """Where they go on: `after` of `/schedules`; null: these are all."""
+    """The cursor of the next part: `after` of `/schedules`; null: these are all."""
     page_size: int
     history_limit: int
 
 
 def job_body(job: JobRecord, now: datetime) -> JobBody:
-    """For one job that the admin has told."""
+    """Return the body of one job of the admin."""
     arguments, fits = as_json(job.payload)
     result, result_fits = as_json(job.result)
     failed_before = job.attempt > job.max_attempts - job.budget
@@ -213,7 +215,7 @@ def job_body(job: JobRecord, now: datetime) -> JobBody:
 
 
 def explanation_body(told: Explanation) -> ExplanationBody:
-    """Without the job itself, which has an address of its own."""
+    """Return an explanation without the job itself, which has its own address."""
     return ExplanationBody(
         job=told.job.id,
         state=told.state,
@@ -224,7 +226,7 @@ def explanation_body(told: Explanation) -> ExplanationBody:
 
 
 def schedule_body(report: ScheduleReport) -> ScheduleBody:
-    """The same with its call spelled out."""
+    """Return the same with its call spelled out."""
     plan = report.plan
     job = None if plan is None else plan.job
     return ScheduleBody(
@@ -251,14 +253,14 @@ def schedule_body(report: ScheduleReport) -> ScheduleBody:
 
 
 def limit_body(report: LimitReport) -> LimitBody:
-    """The same, no more of its budgets than a list has lines."""
+    """Return the same, no more of its budgets than a list has lines."""
     most = sorted(report.budgets, key=lambda one: (-one.running, one.key))[:ROWS]
     told = sorted(most, key=lambda one: one.key)
     return LimitBody(report.spec, told, len(report.budgets) - len(told))
 
 
 def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> SnapshotBody:
-    """The same with its schedules as the API tells them, or as many of them as fit."""
+    """Return the same with its schedules as the API tells them, or as many of them as fit."""
     cut = len(schedules) < len(told.schedules) and schedules
     after = schedules[-1].name if cut else told.schedules_after
     return SnapshotBody(
@@ -274,7 +276,7 @@ def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> Snapshot
 
 
 def as_json(stored: bytes | None) -> tuple[Any, bool]:
-    """The value, and whether it could be read: other programs may have written it."""
+    """Return the value, and whether it could be read: other programs may have written it."""
     if stored is None:
         return None, True
     try:

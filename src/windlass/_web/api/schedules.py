@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass._core.schedule.rules import Rule
-from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.filters import Instant
 from windlass._web.api.records import ScheduleBody, schedule_body
 from windlass._web.api.truncation import Names, fit_answer, schedule_line
@@ -68,6 +68,13 @@ class Triggered(msgspec.Struct, frozen=True):
     """False: no job was made, for this one holds the unique key of its job."""
 
 
+class AllPaused(msgspec.Struct, frozen=True):
+    """Whether all schedules are paused."""
+
+    paused: bool
+    since: datetime | None
+
+
 class Forgotten(msgspec.Struct, frozen=True):
     """The name that was deleted."""
 
@@ -75,7 +82,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
-    """By name."""
+    """List schedules by name."""
     found, after = await visit.admin.schedules.page(
         after=asked.after or "", limit=asked.size, removed=asked.removed
     )
@@ -84,12 +91,12 @@ async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
 
 
 async def schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """One of them."""
+    """Return one schedule."""
     return schedule_body(await visit.admin.schedules.get(asked.schedule))
 
 
 async def preview_schedule(visit: PageRequest, asked: Preview) -> Sequence[datetime]:
-    """When it would fire."""
+    """Return when it would fire."""
     return await visit.admin.schedules.preview(asked.rule, asked.most)
 
 
@@ -100,13 +107,31 @@ async def run_schedule(visit: PageRequest, asked: ScheduleName) -> Triggered:
 
 
 async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """Until it is resumed."""
+    """Pause a schedule until it is resumed."""
     return schedule_body(await visit.orders.schedules.pause(asked.schedule))
 
 
 async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """From the next slot on."""
+    """Resume a schedule from the next slot on."""
     return schedule_body(await visit.orders.schedules.resume(asked.schedule))
+
+
+async def all_paused(visit: PageRequest, _: Nothing) -> AllPaused:
+    """And since when."""
+    since = await visit.admin.schedules.paused()
+    return AllPaused(since is not None, since)
+
+
+async def pause_all(visit: PageRequest, asked: Nothing) -> AllPaused:
+    """On all workers."""
+    await visit.orders.schedules.pause_all()
+    return await all_paused(visit, asked)
+
+
+async def resume_all(visit: PageRequest, asked: Nothing) -> AllPaused:
+    """But for those that are paused by name."""
+    await visit.orders.schedules.resume_all()
+    return await all_paused(visit, asked)
 
 
 async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> ScheduleBody:
@@ -120,12 +145,12 @@ async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> Schedule
 
 
 async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """What the code says."""
+    """Reset a schedule to the code's values."""
     return schedule_body(await visit.orders.schedules.reset(asked.schedule))
 
 
 async def remove_schedule(visit: PageRequest, asked: Removal) -> Forgotten:
-    """It fires no more."""
+    """Remove a schedule: it fires no more."""
     await visit.orders.schedules.remove(asked.schedule, cancel_runs=asked.cancel_runs)
     return Forgotten(asked.schedule)
 
@@ -160,6 +185,29 @@ SCHEDULES = (
         told=ScheduleBody,
         title="Show a schedule",
         refusals=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules/paused",
+        answer=all_paused,
+        told=AllPaused,
+        title="Show whether all schedules are paused",
+    ),
+    _order(
+        "pause-all",
+        pause_all,
+        AllPaused,
+        "Pause all schedules on all workers",
+        asked=Nothing,
+        refusals=(),
+    ),
+    _order(
+        "resume-all",
+        resume_all,
+        AllPaused,
+        "Resume all schedules, except those that are paused by name",
+        asked=Nothing,
+        refusals=(),
     ),
     _order(
         "preview",

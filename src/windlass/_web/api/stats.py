@@ -47,8 +47,9 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     role: Role
     token: str
-    """For the header X-Windlass-Token of whatever changes something, where a cookie says who asks;
-    empty where a bearer token does."""
+    """For the header X-Windlass-Token of requests that change something, if a cookie authenticates
+    them; empty with a bearer token.
+    """
 
 
 class SnapshotQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,7 +118,7 @@ class WorkerQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def who_asks(visit: PageRequest, _: Nothing) -> Me:
     """Return the current user and role."""
     entry = visit.entry
-    if entry is None:  # the gate lets nobody through to here
+    if entry is None:  # the gate lets no anonymous request through to here
         message = "nobody asks"
         raise LookupError(message)
     token = entry.token if entry.by_cookie else ""
@@ -125,7 +126,9 @@ async def who_asks(visit: PageRequest, _: Nothing) -> Me:
 
 
 async def snapshot(visit: PageRequest, asked: SnapshotQuery) -> SnapshotBody:
-    """Everything at once; a store that is away is told as such, unlike by the admin's own."""
+    """Return everything at once; an unreachable store is an error, unlike in the admin's own
+    snapshot.
+    """
     await visit.admin.storage.now()
     told = await visit.admin.overview.snapshot(
         page_size=asked.page_size,
@@ -157,12 +160,12 @@ def _brief(jobs: JobList) -> JobList:
 
 
 async def counts(visit: PageRequest, asked: Names) -> Part:
-    """By queue."""
+    """Count jobs by queue."""
     return page_by_name(await visit.admin.queues.counts(), asked, name=lambda one: one.queue)
 
 
 async def series(visit: PageRequest, asked: SeriesQuery) -> Series:
-    """What happened over time."""
+    """Return counts over time."""
     since, until = await _span(visit, asked)
     step = None if asked.step is None else timedelta(seconds=asked.step)
     return await visit.admin.stats.series(
@@ -171,7 +174,7 @@ async def series(visit: PageRequest, asked: SeriesQuery) -> Series:
 
 
 async def activity(visit: PageRequest, asked: ActivityQuery) -> Part:
-    """What happened, by name."""
+    """Return counts by name."""
     since, until = await _span(visit, asked)
     found = await visit.admin.stats.activity(since, until, by=asked.by, queue=asked.queue)
     return page_by_name(found, asked, name=lambda one: one.name)
@@ -188,7 +191,7 @@ async def _span(visit: PageRequest, asked: Between | ActivityQuery) -> tuple[dat
 
 
 async def errors(visit: PageRequest, asked: ErrorQuery) -> ErrorLook:
-    """What fails, by class and place."""
+    """Return errors by class and place."""
     look = await visit.admin.errors.groups(queue=asked.queue, task=asked.task, since=asked.since)
     groups = fit_answer(_group_line(group) for group in look.groups[: asked.size])
     return ErrorLook(groups, complete=look.complete and len(groups) == len(look.groups))
@@ -200,7 +203,7 @@ def _group_line(group: ErrorGroup) -> ErrorGroup:
 
 
 async def workers(visit: PageRequest, asked: WorkerQuery) -> Part:
-    """Those that live, and those that have ended lately."""
+    """Return those that live, and those that have ended lately."""
     found = await visit.admin.workers.list(ended_within=timedelta(seconds=asked.ended_within))
     return page_by_name(found, asked, name=lambda one: one.start.id)
 
@@ -212,24 +215,24 @@ async def tasks(visit: PageRequest, asked: Names) -> Part:
 
 
 async def audits(visit: PageRequest, asked: AuditQuery) -> Sequence[AuditRecord]:
-    """Who ordered what."""
+    """Return the audit log."""
     return fit_answer(
         await visit.admin.audit.list(limit=asked.size, before=asked.before, subject=asked.subject)
     )
 
 
 async def storage(visit: PageRequest, _: Nothing) -> StorageReport:
-    """How it is."""
+    """Return the state of the storage."""
     return await visit.admin.storage.report()
 
 
 async def plugins(visit: PageRequest, _: Nothing) -> Sequence[PluginReport]:
-    """What this process has installed."""
+    """Return the plugins of this process."""
     return await visit.admin.plugins.list()
 
 
 async def doctor(visit: PageRequest, _: Nothing) -> Sequence[Finding]:
-    """What hurts."""
+    """Return the doctor's findings."""
     return await visit.admin.doctor.check(tasks=visit.dashboard.app.tasks)
 
 

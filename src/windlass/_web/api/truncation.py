@@ -51,7 +51,7 @@ def page_by_name(
     name: Callable[[Line], str],
     line: Callable[[Line], Any] = lambda thing: thing,
 ) -> Part:
-    """By name. ``line``: how one of them is told."""
+    """Return a part of a list by name. ``line`` formats one item."""
     ordered = sorted(things, key=name)
     ahead = [one for one in ordered if asked.after is None or name(one) > asked.after]
     lines = fit_answer(line(one) for one in ahead[: asked.size])
@@ -59,7 +59,9 @@ def page_by_name(
 
 
 def fit_answer(lines: Iterable[Line], room: int = ANSWER) -> list[Line]:
-    """As many as one answer holds; one at least, so that whoever goes on comes to an end."""
+    """Return as many lines as one answer holds; at least one, so that a client that continues comes
+    to an end.
+    """
     taken: list[Line] = []
     for line in lines:
         room -= _size(line)
@@ -80,7 +82,7 @@ def _size(told: Any) -> int:
 
 
 def job_line(job: JobRecord, now: datetime) -> JobBody:
-    """A job in a list."""
+    """Return a job in a list."""
     cut: list[Literal["arguments", "result", "error"]] = []
     changed: dict[str, Any] = {}
     result = job.result
@@ -100,7 +102,9 @@ def job_line(job: JobRecord, now: datetime) -> JobBody:
 
 
 def attempt_lines(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts of one job, of which there are some thirty: as much of each as there is room."""
+    """Return the attempts of one job, of which there are some thirty: as much of each as there is
+    room.
+    """
     lines: list[Attempt] = []
     for most in _TRACEBACKS:
         lines = [_attempt_line(attempt, most) for attempt in attempts]
@@ -116,7 +120,7 @@ def _attempt_line(attempt: Attempt, most: int) -> Attempt:
 
 
 def schedule_line(report: ScheduleReport) -> ScheduleBody:
-    """A schedule in a list."""
+    """Return a schedule in a list."""
     job = None if report.plan is None else report.plan.job
     body = schedule_body(report)
     cut: list[Literal["arguments", "changed"]] = []
@@ -135,7 +139,7 @@ def schedule_line(report: ScheduleReport) -> ScheduleBody:
 
 
 def brief_text(text: str, most: int = PREVIEW) -> str:
-    """The beginning of a long text."""
+    """Return the beginning of a long text."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -148,7 +152,7 @@ def _is_long(error: AttemptError) -> bool:
 
 
 def _shortened(error: AttemptError, most: int) -> AttemptError:
-    """Of a traceback the end, which says where it was raised."""
+    """Shorten an error; of a traceback keep the end, which says where it was raised."""
     told = error.traceback
     told = told if len(told) <= most else f"…{told[-most:]}"
     return AttemptError(error.kind, brief_text(error.message, min(most, PREVIEW)), told)

@@ -1,7 +1,7 @@
-"""One stream per open page: which parts of what it shows have changed.
+"""One stream per open page: names the parts of it that have changed.
 
-The parts themselves are not sent; a page fetches those it shows, by the way every page goes. One
-look every two seconds serves all streams together, and nobody looks while nobody listens.
+The parts themselves are not sent; a page fetches those it shows, like any request. One read every
+two seconds serves all streams together. Without listeners nothing is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ReadLiveItem = Callable[["Admin", str], Awaitable[object]]
 """The same for parts that show one thing of many: ``job-`` and its id."""
 
 MayContinue = Callable[[], Awaitable[bool]]
-"""Whether whoever reads a stream may still do so."""
+"""Checks whether the reader of a stream may still read it."""
 
 POLL_SECONDS = 2.0
 MAX_STREAMS = 100
@@ -49,20 +49,20 @@ MAX_ANONYMOUS_STREAMS = 50
 KEEP_ALIVE = 15.0
 """So that a proxy does not take silence for death."""
 RETRY_AFTER_SECONDS = 30
-"""Seconds after which somebody for whom there was no room asks again."""
+"""Seconds after which a client without a place asks again."""
 MAX_STREAM_SECONDS = 600.0
 """Then the browser asks again, and whether it still may is looked at anew."""
 _MOST_THINGS = 2
-"""Parts of one thing of many that one stream may name: each of them costs a look of its own."""
+"""Parts of single items that one stream may name: each of them costs a separate read."""
 _WITHIN = 10.0
 _WATCHED = 1.0
 """Seconds between two looks whether the server stops."""
 _WHICH = re.compile(r"[0-9a-f]{32}")
-"""Part of an event's name in the browser: an id, nothing that somebody may choose."""
+"""Part of an event's name in the browser: an id, never a text that a user may choose."""
 
 
 def is_server_stopping() -> bool:
-    """Whether uvicorn is about to leave.
+    """Return whether uvicorn is about to leave.
 
     It tells no application so, and waits for every answer to end: a process with a page open
     somewhere would outlive its SIGTERM by minutes, and be killed before it could leave in order.
@@ -88,7 +88,7 @@ class ChangeStream:
         self._word = ""
 
     def changed(self, parts: Iterable[str]) -> None:
-        """Whatever is not fetched yet is told once."""
+        """Record a changed part. Until it is fetched it is reported once."""
         self._changed |= self.parts.intersection(parts)
         if self._changed:
             self.told.set()
@@ -99,7 +99,7 @@ class ChangeStream:
         self.told.set()
 
     def take(self) -> str:
-        """What is to be sent now."""
+        """Return the events to send now."""
         lines = ""
         if self._word:
             lines += f"event: {self._word}\ndata: storage\n\n"
@@ -121,7 +121,9 @@ class LiveChanges:
         *,
         every: float = POLL_SECONDS,
     ) -> None:
-        """``looks``: a part's name and what to compare; ``looks_at``: the name before the dash."""
+        """Make it. ``looks``: a part's name and what to compare; ``looks_at``: the name before the
+        dash.
+        """
         self._admin = admin
         self._looks = looks
         self._looks_at = looks_at
@@ -139,7 +141,7 @@ class LiveChanges:
         return len(self._streams) >= MAX_STREAMS
 
     def full_for(self, who: str, each: int = MAX_STREAMS_PER_PERSON) -> bool:
-        """Whether none is left for this person, who may have ``each``."""
+        """Return whether none is left for this person, who may have ``each``."""
         return sum(stream.who == who for stream in self._streams) >= each
 
     async def listen(
@@ -151,8 +153,9 @@ class LiveChanges:
         still: MayContinue = _always,
         look_again: float = KEEP_ALIVE,
     ) -> AsyncGenerator[str, None]:
-        """What to send, for ten minutes at most, and only while ``still`` lets its reader: that is
-        asked every ``look_again`` seconds. Nothing if there is no room for a stream of ``who``.
+        """Yield the events of a stream, for ten minutes at most, and only while ``still`` allows
+        its reader: that is checked every ``look_again`` seconds. Yields nothing if there is no room
+        for a stream of ``who``.
         """
         if self.full or (who and self.full_for(who, each)):
             # Many were let in at the same moment: the browser of this one asks again.
@@ -165,7 +168,7 @@ class LiveChanges:
         begun = heard = asked = loop.time()
         try:
             yield "retry: 2000\nevent: hello\ndata: windlass\n\n"
-            # The page is older than its stream: what happened in between nobody has looked for.
+            # The page is older than its stream: changes in between were not seen.
             stream.changed(stream.parts)
             yield stream.take()
             if self._down:
@@ -204,7 +207,7 @@ class LiveChanges:
         return frozenset(found.difference(things[_MOST_THINGS:]))
 
     def _look(self, part: str) -> ReadLiveState | None:
-        """Of ``job-0192…`` the look at that one; None: nobody knows such a part."""
+        """Return the read for a part such as ``job-0192…``; None: unknown part."""
         if part in self._looks:
             return self._looks[part]
         name, _, which = part.partition("-")
@@ -226,14 +229,14 @@ class LiveChanges:
             self._watching = loop.create_task(self._end_with_the_server())
 
     def _rest(self) -> None:
-        """Nobody listens any more."""
+        """Stop reading: the last listener has gone."""
         for task in (self._looking, self._watching):
             if task is not None:
                 task.cancel()
         self._looking = self._watching = None
 
     async def _end_with_the_server(self) -> None:
-        while not is_server_stopping():  # noqa: ASYNC110 -- uvicorn tells nobody
+        while not is_server_stopping():  # noqa: ASYNC110 -- uvicorn has no event for it
             await asyncio.sleep(_WATCHED)
         self.close()
 
@@ -243,7 +246,7 @@ class LiveChanges:
             await asyncio.sleep(self._every)
 
     async def step(self) -> None:
-        """One look at all parts that somebody shows; tells who shows those that changed."""
+        """Read all parts that pages show, and notify the streams of those that changed."""
         wanted = set[str]().union(*(stream.parts for stream in self._streams))
         changed: set[str] = set()
         self._seen = {part: seen for part, seen in self._seen.items() if part in wanted}

@@ -1,4 +1,4 @@
-"""What is no page: files, and the stream of changes."""
+"""Files, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _FULL = PageError(
 
 
 async def asset(visit: PageRequest) -> Response:
-    """One of the files that were installed with us."""
+    """Return one of the files that were installed with us."""
     found = visit.dashboard.assets.respond(visit.request, visit.request.path_params["name"])
     return found or error_response(visit, error_pages.NOT_FOUND, as_json=False)
 
 
 async def live(visit: PageRequest) -> Response:
-    """Which parts have changed, as it happens."""
+    """Stream the parts that have changed, as it happens."""
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
     door, live, entry = visit.dashboard.door, visit.dashboard.live, visit.entry

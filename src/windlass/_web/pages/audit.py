@@ -56,7 +56,7 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 
 async def audit(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     subject, before = visit.asked("subject").strip(), _number(visit.asked("before"))
     records = await visit.admin.audit.list(limit=_SIZE + 1, before=before, subject=subject or None)
     shown = records[:_SIZE]
@@ -71,7 +71,7 @@ async def audit(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """The newest."""
+    """Return the newest."""
     return [one.number for one in await admin.audit.list(limit=1)]
 
 
@@ -85,7 +85,7 @@ def _number(text: str) -> int | None:
 
 
 def group_bulk_records(records: Sequence[AuditRecord]) -> list[AuditRow]:
-    """The parts of one order for many as one row; they need not stand side by side."""
+    """Return the parts of one order for many as one row; they need not stand side by side."""
     rows: dict[str, AuditRow] = {}
     for record in records:
         found = _BULK.search(record.note.detail)

@@ -34,11 +34,11 @@ RANGES: dict[str, tuple[timedelta | None, str]] = {
     "": (None, "All"),
 }
 _MOST = 5_000
-"""Jobs of one order: somebody waits for the answer."""
+"""Jobs of one action: a client waits for the answer."""
 
 
 class ErrorScope(msgspec.Struct, frozen=True):
-    """What the page is narrowed to; the same words in the query of every order."""
+    """The filter of the page; the same words are in the query of every action."""
 
     queue: str
     task: str
@@ -77,7 +77,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 async def errors(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     scope = ErrorScope.of(visit)
     found = await visit.admin.errors.groups(
@@ -100,7 +100,9 @@ async def errors(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """How many have failed, and what happened last: grouping them all would cost too much."""
+    """Return how many have failed, and what happened last: grouping them all would cost
+    too much.
+    """
     now = await admin.storage.now()
     lately = await admin.stats.rollups(minute_of(now), now + timedelta(minutes=1))
     failed = [(one.queue, one.failed) for one in await admin.queues.counts()]
@@ -111,7 +113,7 @@ async def read_live_state(admin: Admin) -> object:
 
 
 class GroupConfirmation(Confirmation, frozen=True, kw_only=True):
-    """It says until when: what fails while somebody reads it is not meant."""
+    """The confirmation for a group. It names its end time: jobs that fail later are not meant."""
 
     until: str
 
@@ -151,7 +153,7 @@ def _jobs(report: BulkReport) -> str:
 
 
 async def _until(visit: PageRequest, now: datetime) -> datetime:
-    """The instant the question was asked at, as its form carries it."""
+    """Return the instant the question was asked at, as its form carries it."""
     if visit.method == "GET":
         return now + timedelta(microseconds=1)
     try:

@@ -19,13 +19,13 @@ __all__ = ["home", "login", "login_by_link", "logout"]
 
 
 async def home(visit: PageRequest) -> Response:
-    """The first page there is."""
+    """Return the first page there is."""
     first = next(entry for entry in NAVIGATION if entry.path in visit.dashboard.paths)
     return visit.go(first.path)
 
 
 async def login(visit: PageRequest) -> Response:
-    """A name and a password, or a token in its place."""
+    """Log in by a name and a password, or a token in its place."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
@@ -61,17 +61,17 @@ def _too_many(visit: PageRequest, wait: float, *, name: str = "", wanted: str = 
 
 
 async def login_by_link(visit: PageRequest) -> Response:
-    """By the link that was printed. It works once, and does not stay in the address."""
+    """Log in by the link that was printed. It works once, and does not stay in the address."""
     door = _own_door(visit)
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
     if visit.entry is not None:
-        return visit.go("/")  # opened again by somebody who is in already
+        return visit.go("/")  # opened again by a user who is logged in already
     if is_cross_site(visit.request):
-        # A page elsewhere may make a browser try links until nobody else may try any more.
+        # Another site may make a browser try links until the owner is locked out.
         return error_response(visit, error_pages.CROSS_SITE, as_json=False)
     if visit.request.method == "HEAD":
-        return Response()  # whoever only looks whether it answers does not use it up
+        return Response()  # a request that only checks the address does not use the link up
     person = door.use_link(visit.asked("link"))
     if person is None:
         address = client_address_of(visit.request)
@@ -86,7 +86,7 @@ async def login_by_link(visit: PageRequest) -> Response:
 
 
 async def logout(visit: PageRequest) -> Response:
-    """Nothing opens with the old cookie afterwards."""
+    """Log out. Nothing opens with the old cookie afterwards."""
     door = _own_door(visit)
     if door is None:
         message = "the application that serves this dashboard logged you in; log out there"
@@ -102,7 +102,9 @@ def _own_door(visit: PageRequest) -> BuiltinAuthentication | None:
 
 
 def _inside(visit: PageRequest, wanted: str) -> str:
-    """An address of ours, whatever the form says: nobody is led elsewhere."""
+    """Return an address of this dashboard for any form value: redirects never lead to
+    another site.
+    """
     try:
         parts = urlsplit(wanted)
     except ValueError:

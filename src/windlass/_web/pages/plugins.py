@@ -39,7 +39,7 @@ class PluginCard(msgspec.Struct, frozen=True):
 
 
 async def plugins(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     found = await visit.admin.plugins.list()
     idle = sorted(installable().keys() - {report.name for report in found})
     cards = [PluginCard(report) for report in found]

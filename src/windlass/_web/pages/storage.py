@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
 from starlette.responses import Response
 
-from windlass._admin.doctor.finding import Finding, count_by_level, format_bytes
+from windlass._admin.doctor.finding import Finding, count_by_level
 from windlass._admin.doctor.storage_checks import check_health
+from windlass._admin.storage import format_fact
 from windlass._observe.log import brief
 from windlass._storage.protocol.workers import WorkerRecord, WorkerState
 from windlass._web.request import PageRequest
@@ -17,11 +18,9 @@ from windlass._web.request import PageRequest
 __all__ = ["checks", "storage"]
 
 _PAGE = "/storage"
-_BYTES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"})
-_SECONDS = frozenset({"oldest_snapshot"})
 _LEVELS = {"bad": 0, "warn": 1, "ok": 2}
 _SKEWED = timedelta(seconds=2)
-"""What the doctor warns of."""
+"""The clock error that the doctor warns of."""
 
 
 class ClockSkew(msgspec.Struct, frozen=True):
@@ -43,12 +42,14 @@ class ClockSkew(msgspec.Struct, frozen=True):
 
 
 async def storage(visit: PageRequest) -> Response:
-    """The page, with what can be judged without asking anybody else."""
+    """Return the page, with checks that need no other connection."""
     return await _page(visit, None)
 
 
 async def checks(visit: PageRequest) -> Response:
-    """All checks. An order, for it opens a second connection and sends a hint through it."""
+    """Run all checks. An action, because it opens a second connection and sends a hint
+    through it.
+    """
     if visit.method == "GET":
         return visit.go(_PAGE)
     found = await visit.admin.doctor.check(tasks=visit.dashboard.app.tasks)
@@ -62,7 +63,10 @@ async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Respon
         "storage.html",
         now=report.at,
         report=report,
-        facts=_facts(report.facts),
+        facts=[
+            (name.replace("_", " "), format_fact(name, value))
+            for name, value in report.facts.items()
+        ],
         checked=checked is not None,
         findings=sorted(found, key=lambda one: _LEVELS[one.level]),
         worst=min((one.level for one in found), key=_LEVELS.__getitem__, default="ok"),
@@ -71,21 +75,8 @@ async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Respon
     )
 
 
-def _facts(facts: Mapping[str, float | str]) -> list[tuple[str, str]]:
-    """In units that people read."""
-    return [(name.replace("_", " "), _fact(name, value)) for name, value in facts.items()]
-
-
-def _fact(name: str, value: float | str) -> str:
-    if isinstance(value, str):
-        return value or "–"
-    if name in _BYTES:
-        return format_bytes(value)
-    return brief(timedelta(seconds=value)) if name in _SECONDS else f"{value:,g}"
-
-
 def _skews(workers: Sequence[WorkerRecord]) -> list[ClockSkew]:
-    """The worst first."""
+    """Return the worst first."""
     found = [
         ClockSkew(worker, worker.start.clock - worker.started_at)
         for worker in workers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from windlass._admin.explain.cause import plural
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._observe.log import brief
@@ -23,7 +24,7 @@ from windlass._web.request import PageRequest
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["QUIET", "RESUME", "STOP", "read_live_state", "worker", "workers"]
+__all__ = ["QUIET", "RESUME", "STOP", "SWEEP", "read_live_state", "worker", "workers"]
 
 _SHOWN = timedelta(days=1)
 """How long those that have ended stay on the page."""
@@ -102,7 +103,7 @@ class WorkerTotals(msgspec.Struct, frozen=True):
 
 
 async def workers(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     rows = [
         WorkerListRow(record, now) for record in await visit.admin.workers.list(ended_within=_SHOWN)
@@ -115,7 +116,7 @@ async def workers(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What the page is made of, heartbeats included."""
+    """Read the values of the page, heartbeats included."""
     return await admin.workers.list(ended_within=_SHOWN)
 
 
@@ -165,7 +166,7 @@ def _crew(rows: Iterable[WorkerListRow]) -> WorkerTotals:
 
 
 def _back(visit: PageRequest) -> str:
-    """The page it was ordered on."""
+    """Return the page that the action came from."""
     if visit.asked("back") != "worker":
         return _PAGE
     return page_path("/workers/one", worker=visit.needed("worker"))
@@ -221,3 +222,24 @@ STOP = _order(
     act=lambda admin, worker: admin.workers.stop(worker),
     danger=True,
 )
+
+
+async def _ask_sweep(_: PageRequest) -> Confirmation:
+    return Confirmation(
+        title="Sweep dead workers now?",
+        sentence="Workers whose lease has passed are declared dead and their jobs released. Due "
+        "jobs are marked ready. Live workers do this every few seconds; use it when none is left.",
+        button="Sweep workers",
+        back=_PAGE,
+    )
+
+
+async def _sweep(visit: PageRequest) -> ActionNotice:
+    done = await visit.orders.workers.sweep()
+    dead, released = plural(len(done.dead), "worker"), plural(done.released, "job")
+    ready = plural(done.promoted, "due job")
+    notice = f"Declared {dead} dead, released {released}, marked {ready} ready."
+    return ActionNotice(notice, _PAGE)
+
+
+SWEEP = ActionPage(ask=_ask_sweep, act=_sweep)

@@ -44,14 +44,14 @@ class Assets:
         self._by_name = {asset.name: asset for asset in found.values()}
 
     def name(self, source: str) -> str:
-        """What ``live.js`` is called in URLs."""
+        """Return the name of ``live.js`` in URLs."""
         if source not in self._by_source:
             message = f"no asset is called {source!r}; known: {', '.join(sorted(self._by_source))}"
             raise ConfigError(message)
         return self._by_source[source].name
 
     def respond(self, request: Request, name: str) -> Response | None:
-        """The file of that name, if there is one."""
+        """Return the file of that name, if there is one."""
         asset = self._by_name.get(name)
         if asset is None:
             return None

@@ -22,12 +22,12 @@ log = logging.getLogger("windlass")
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked before it is done."""
+    """The question before an action."""
 
     title: str
     """Pause queue mail?"""
     sentence: str
-    """What will happen, and what will not."""
+    """The effects of the action, and its limits."""
     button: str
     """The verb: Pause queue."""
     back: str
@@ -39,7 +39,7 @@ class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionNotice(msgspec.Struct, frozen=True):
-    """What was done, in words, and which page shows it."""
+    """The completed action in words, and the page that shows it."""
 
     notice: str
     path: str
@@ -62,7 +62,7 @@ class ActionPage(msgspec.Struct, frozen=True, kw_only=True):
         except StorageError:
             raise  # whether it was done is not known: the calm page says so
         except WindlassError as error:
-            # Somebody else was faster, or a field is wrong: the page it came from says why.
+            # Another user was faster, or a field is wrong: the page it came from says why.
             return visit.go(question.back, notice=str(error), bad=True)
         who = visit.person.name if visit.person is not None else "nobody"
         log.info("dashboard: %s", printable(f"{who}: {done.notice}"))

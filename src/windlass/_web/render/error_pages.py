@@ -1,4 +1,4 @@
-"""What people see when something goes wrong: what happened and what to do, no traces."""
+"""Error pages for people: what happened and what to do, no traces."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def page_error_of(error: Exception) -> PageError:
         case RequestTooSlow():
             return PageError(408, "too_slow", "Request too slow", str(error))
         case ClientDisconnect():
-            return CLIENT_DISCONNECTED  # nobody is there to read it
+            return CLIENT_DISCONNECTED  # the client has gone
         case TooManyReads():
             return TOO_MANY_READS if isinstance(error, TooManyOwnReads) else BUSY
         case TooManyLoginAttempts():
@@ -211,7 +211,7 @@ def _of_the_question(error: WindlassError) -> PageError | None:
 
 
 def error_response(visit: PageRequest, failure: PageError, *, as_json: bool) -> Response:
-    """The failure as a response."""
+    """Return the failure as a response."""
     if as_json:
         response = _problem(visit, failure)
     else:

@@ -67,7 +67,7 @@ def redirect_with_notice(visit: PageRequest, done: ActionNotice) -> Response:
 
 
 def page_path(path: str, **query: str) -> str:
-    """A page of ours without the mount, for `Confirmation.back` and `ActionNotice.path`."""
+    """Return a page of ours without the mount, for `Confirmation.back` and `ActionNotice.path`."""
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 
@@ -93,7 +93,7 @@ def parse_instant(text: str, what: str) -> datetime | None:
 
 
 def format_instant(at: datetime | None) -> str:
-    """As `parse_instant` takes it."""
+    """Return an instant as `parse_instant` takes it."""
     if at is None:
         return ""
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="auto")

@@ -36,8 +36,8 @@ class RowPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
 def page_rows(
     visit: PageRequest, rows: Sequence[Row], *, word: str = "page", each: int = ROWS_PER_PAGE
 ) -> RowPage[Row]:
-    """The rows of the page that the address asks for by ``word``. One behind the end is the last:
-    rows may have gone since the address was written.
+    """Return the rows of the page that the address asks for by ``word``. One behind the end is the
+    last: rows may have gone since the address was written.
     """
     pages = max(-(-len(rows) // each), 1)
     number = min(_number(visit.asked(word), word), pages)

@@ -1,4 +1,4 @@
-"""Pages out of templates. Everything that comes from outside is escaped, whoever wrote the page."""
+"""Pages out of templates. Every value from outside is escaped, on every page."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ NAVIGATION = (
 
 
 def escape_controls(value: object) -> object:
-    """What steers a terminal or turns the direction of a line is written as an escape; line ends
-    and tabs stay. Called for every value that a template shows.
+    """Write control characters of a terminal or of text direction as escapes; line ends and tabs
+    stay. Called for every value that a template shows.
     """
     if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
         return value
@@ -71,7 +71,7 @@ def escape_controls(value: object) -> object:
 
 
 def compact_number(number: float) -> str:
-    """1,234 as it is; 12.3k, 4.56M from where the last digits only flicker."""
+    """Return 1,234 as it is; 12.3k, 4.56M from where the last digits only flicker."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             scaled = number / (1e3 if unit == "k" else size)
@@ -80,12 +80,12 @@ def compact_number(number: float) -> str:
 
 
 def duration_text(span: timedelta) -> str:
-    """As everywhere; what took some time never took none."""
+    """Return a duration as everywhere; a short one is never shown as none."""
     return "< 1 ms" if timedelta(0) < span < _SHORTEST else brief(span)
 
 
 def relative_time(at: datetime, now: datetime) -> str:
-    """How long ago, or how soon."""
+    """Return how long ago, or how soon."""
     span = now - at
     if abs(span) < timedelta(seconds=1):
         return "now"
@@ -102,7 +102,7 @@ def _iso(at: datetime) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """One for all dashboards of a process: what was compiled once is compiled."""
+    """Return one environment for all dashboards of a process: templates are compiled once."""
     made = Environment(
         loader=PackageLoader("windlass._web"),
         autoescape=True,
@@ -136,7 +136,7 @@ class Templates:
     def respond(
         self, template: str, visit: PageRequest, /, *, code: int = 200, **context: Any
     ) -> Response:
-        """The page as a response. For a part of it the frame is left out."""
+        """Return the page as a response. For a part of it the frame is left out."""
         layout = "fragment.html" if visit.partial else "layout.html"
         shown = {**self._always, **context, "visit": visit, "layout": layout}
         text = _environment().get_template(template).render(shown)

@@ -1,4 +1,4 @@
-"""Who may come in, what they may do, how often, and at which cost.
+"""Access control: users, roles, rates and costs.
 
 Every request passes here first. No page decides about access by itself.
 """

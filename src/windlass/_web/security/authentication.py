@@ -1,4 +1,4 @@
-"""How somebody is let in: by a session or token of our own, or by the application around us."""
+"""Authentication: by a session or token of the dashboard, or by the application around it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ __all__ = [
 ]
 
 ANONYMOUS = "somebody"
-"""Whom the host lets in by a role alone."""
+"""The name of people that the host lets in by a role alone."""
 
 AuthResult = Person | str | None
 AuthCallback = Callable[[Request], AuthResult | Awaitable[AuthResult]]
-"""The host's own: who is this? A `Person`, or only the role as a word; None: nobody."""
+"""The host's callback that identifies a user: a `Person`, or only the role as a word; None: no
+access.
+"""
 
 
 class AuthenticatedPerson(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who was let in, for one request."""
+    """A user who was let in, for one request."""
 
     person: Person
     token: str = ""
-    """What forms must carry."""
+    """The token that forms must carry."""
     by_cookie: bool = True
     """The browser sent the credential by itself, so another site may have made it do so."""
     new_token: bool = False
@@ -56,15 +58,17 @@ class Authentication(Protocol):
 
     @property
     def look_again(self) -> float:
-        """Seconds between two looks whether whoever reads a stream may still do so."""
+        """Seconds between two checks whether the reader of a stream may still read it."""
         ...
 
     async def find(self, request: Request) -> AuthenticatedPerson | None:
-        """Who this is; None: nobody we know. To be asked for keeps nobody logged in."""
+        """Return the user of a request; None: unknown. The check itself does not
+        prolong a session.
+        """
         ...
 
     def used(self, request: Request) -> None:
-        """A person is there: they did something by their own hand."""
+        """Mark the session as used by a person."""
         ...
 
 
@@ -80,7 +84,7 @@ class BuiltinAuthentication:
         sessions: Sessions | None = None,
         attempts: LoginThrottle | None = None,
     ) -> None:
-        """``lines``: of the settings. Without any, only a link lets somebody in."""
+        """Make it. ``lines``: of the settings. Without any, only a link lets people in."""
         self.credentials: Credentials = Credentials(lines)
         self.sessions: Sessions = sessions or Sessions()
         self.attempts: LoginThrottle = attempts or LoginThrottle()
@@ -102,14 +106,15 @@ class BuiltinAuthentication:
         self.sessions.use(request.cookies.get(session_cookie(request), ""))
 
     def ended(self, request: Request) -> bool:
-        """Whether a stranger comes with the cookie of a session that is over."""
+        """Return whether a request has the cookie of a session that is over."""
         return bool(request.cookies.get(session_cookie(request)))
 
     def _bearer(self, request: Request, token: str) -> AuthenticatedPerson | None:
         person = self.credentials.bearer(token)
         if person is not None:
-            # However many wrong ones came from there. Nobody guesses one of ours; but behind one
-            # proxy all have the same address, and a stranger there must lock out nobody.
+            # After any number of wrong ones from there. Tokens cannot be guessed; but behind one
+            # proxy all clients have the same address, and an attacker there must not lock out the
+            # others.
             return AuthenticatedPerson(person=person, by_cookie=False)
         address = client_address_of(request)
         wait = self.attempts.wait(address)
@@ -121,12 +126,12 @@ class BuiltinAuthentication:
     # --- coming and going ---
 
     def let_in(self, request: Request, response: Response, person: Person) -> None:
-        """Under a new session: a cookie that somebody planted before is worth nothing."""
+        """Start a new session: a cookie that was planted before is worthless."""
         self.sessions.close(request.cookies.get(session_cookie(request), ""))
         set_cookie(request, response, session_cookie(request), self.sessions.open(person))
 
     def let_out(self, request: Request, response: Response) -> None:
-        """The session ends here, and the browser forgets its cookie."""
+        """End the session, and delete its cookie in the browser."""
         name = session_cookie(request)
         self.sessions.close(request.cookies.get(name, ""))
         set_cookie(request, response, name, "")
@@ -134,15 +139,15 @@ class BuiltinAuthentication:
     # --- the link ---
 
     def new_link(self, on_used: Callable[[], None] | None = None) -> str:
-        """A secret that lets in once. ``on_used``: called when somebody comes with an old one, so
-        that a new one can be shown where only the owner sees it.
+        """Return a secret that lets in once. ``on_used`` is called when a request comes with an old
+        one, so that a new one can be shown where only the owner sees it.
         """
         self._link, self._on_used = new_secret(), on_used
         return self._link
 
     def use_link(self, secret: str) -> Person | None:
-        """Whoever has the link started this dashboard, and may do everything. It is looked at
-        however many wrong ones came before: nobody guesses it, and a stranger who tries must not
+        """Log in by a link. Its owner started this dashboard, and may do everything. It is checked
+        after any number of wrong ones: it cannot be guessed, and an attacker who tries must not
         lock out its owner.
         """
         if not is_token_valid(secret, self._link):
@@ -151,7 +156,7 @@ class BuiltinAuthentication:
         return Person("local", Role.ADMIN)
 
     def old_link(self) -> None:
-        """Somebody came with a link that does not fit: show a new one if the last was used."""
+        """Handle a link that does not match: show a new one if the last was used."""
         if not self._link and self._on_used is not None:
             self._on_used()
 
@@ -182,7 +187,7 @@ class HostAuthentication:
         return AuthenticatedPerson(person=person, token=token or new_secret(), new_token=not token)
 
     def used(self, request: Request) -> None:
-        """The host was asked, and may have taken note of it."""
+        """Do nothing: the host was asked, and may have taken note of it."""
 
 
 def _person(answer: object) -> Person | None:
@@ -203,13 +208,15 @@ def _bearer_of(request: Request) -> str | None:
 
 
 def rate_limit_key(request: Request, entry: AuthenticatedPerson) -> str:
-    """Whose requests are counted together, however many browsers and tokens they have."""
+    """Return the key under which requests are counted together, for all browsers and tokens of one
+    person.
+    """
     name = entry.person.name
     return name if name != ANONYMOUS else f"{name} at {client_address_of(request)}"
 
 
 def client_address_of(request: Request) -> str:
-    """Who knocks. What a header says of it counts only if the server was told to believe it."""
+    """Return the client's address. A header counts only if the server was told to trust it."""
     return request.client.host if request.client is not None else "unknown"
 
 
@@ -222,12 +229,12 @@ def session_cookie(request: Request) -> str:
 
 
 def form_cookie(request: Request) -> str:
-    """The same for the token of forms."""
+    """Return the same for the token of forms."""
     return _cookie(request, "form")
 
 
 def notice_cookie(request: Request) -> str:
-    """The same for the words that the next page shows."""
+    """Return the same for the words that the next page shows."""
     return _cookie(request, "notice")
 
 
@@ -239,7 +246,7 @@ def _cookie(request: Request, what: str) -> str:
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
-    """For our own pages only, out of reach of scripts. Nothing to say: it is forgotten."""
+    """Set a cookie for our own pages only, out of reach of scripts. An empty value deletes it."""
     response.set_cookie(
         name,
         value,

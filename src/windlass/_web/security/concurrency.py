@@ -18,13 +18,13 @@ SMALL_AT_ONCE = 8
 MAX_READS_PER_PERSON = 2
 """Of one person."""
 IN_LINE, OWN_LINE = 200, 50
-"""Who comes when so many wait, of all or of this person, is refused at once."""
+"""Requests that find this many waiting, of all or of this person, are refused at once."""
 READ_WAIT_SECONDS = 2.0
 """Seconds at most, half of them at least."""
 
 
 class TooManyReads(Exception):
-    """So many look at once that one more has to come back."""
+    """Too many reads run at once: try again later."""
 
 
 class TooManyOwnReads(TooManyReads):
@@ -39,7 +39,7 @@ class _PersonReads:
         self.looks = 0
 
     def count(self, looks: int) -> None:
-        """Count so many looks more, or less."""
+        """Add to the number of reads, or subtract."""
         self.looks += looks
 
 
@@ -53,7 +53,9 @@ class ReadLimiter:
         each: int = MAX_READS_PER_PERSON,
         waits: float = READ_WAIT_SECONDS,
     ) -> None:
-        """``each``: of one person; ``waits``: how long somebody stands in line, in seconds."""
+        """Make a limiter. ``each``: reads of one person; ``waits``: seconds that a request may wait
+        in line.
+        """
         self._free = asyncio.Semaphore(at_once)
         self._each = each
         self._own: dict[str, _PersonReads] = {}
@@ -62,7 +64,7 @@ class ReadLimiter:
 
     @asynccontextmanager
     async def one(self, who: str) -> AsyncIterator[None]:
-        """A place for as long as this lasts; NoPlace if none becomes free in time."""
+        """Take a place for as long as this lasts; NoPlace if none becomes free in time."""
         own = self._own.get(who) or _PersonReads(self._each)
         if own.looks >= self._each + OWN_LINE:
             raise TooManyOwnReads

@@ -1,4 +1,6 @@
-"""What one answer may cost: time, rows and bytes. Pages and the API take their bounds from here."""
+"""Limits on the cost of one answer: time, rows and bytes. Pages and the API take their bounds from
+here.
+"""
 
 from __future__ import annotations
 
@@ -15,4 +17,4 @@ ROWS = 200
 ANSWER = 1_000_000
 """Bytes of one page of any list."""
 PREVIEW = 4096
-"""Bytes of a text in a list; the thing itself, at an address of its own, has all of it."""
+"""Bytes of a text in a list; the item's own address has all of it."""

@@ -1,8 +1,8 @@
 """Names, roles and hashed secrets from the settings: nothing here can give a secret back.
 
 A line is ``NAME:ROLE:HASH``. The hash is ``scrypt.…`` of a password, which people choose and others
-can guess, or ``sha256.…`` of a token of ours, which nobody can. Neither holds a character that a
-shell, a TOML file or an environment variable would change.
+can guess, or ``sha256.…`` of a generated token, which cannot be guessed. Neither holds a character
+that a shell, a TOML file or an environment variable would change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROOM = (1 << 31) - 1
 _AT_ONCE = 2
 """Passwords that are checked at the same time: each takes memory and a thread of the host's."""
 _LONGEST = 1024
-"""Characters of a secret that are looked at: nobody shall buy time with a long one."""
+"""Characters of a secret that are read: a long one must not cost time."""
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -61,13 +61,13 @@ def read_line(line: str) -> Credential:
 
 
 def password_line(name: str, role: Role, password: str) -> str:
-    """What to put into the settings for a person with a password."""
+    """Return the line of the settings for a person with a password."""
     salt = hashlib.sha256(new_secret().encode()).hexdigest()[:32]
     return f"{_checked(name)}:{role}:scrypt.{_COST}.{salt}.{_scrypt(password, salt, _COST)}"
 
 
 def token_line(name: str, role: Role, token: str) -> str:
-    """What to put into the settings for a machine with a token made by `new_secret`."""
+    """Return the line of the settings for a machine with a token made by `new_secret`."""
     return f"{_checked(name)}:{role}:{_sha256(token)}"
 
 
@@ -75,7 +75,9 @@ class Credentials:
     """Everybody the settings let in."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Refuses a name that stands there twice: nobody could say which of the two holds."""
+        """Read the lines. A name that occurs twice is refused: it would be unclear which of the two
+        holds.
+        """
         known = [read_line(line) for line in lines]
         self._known = {one.person.name: one for one in known}
         if len(self._known) < len(known):
@@ -88,8 +90,8 @@ class Credentials:
         return bool(self._known)
 
     async def check(self, name: str, secret: str) -> Person | None:
-        """Whoever has this name and secret. Where anybody has a password, every answer takes as
-        long as one about a password: time tells nobody which names there are.
+        """Return the person with this name and secret. If any user has a password, every answer
+        takes as long as a password check, so that time does not tell which names exist.
         """
         known = self._known.get(name)
         fits = False
@@ -105,7 +107,7 @@ class Credentials:
         return known.person if fits and known is not None else None
 
     def bearer(self, token: str) -> Person | None:
-        """Whoever has this token. Every one is compared, so that time tells nothing."""
+        """Return the owner of this token. Every token is compared, so that time tells nothing."""
         hashed = _sha256(token)
         found = None
         for one in self._known.values():

@@ -14,8 +14,8 @@ _OWN = {"same-origin", "none"}
 
 
 def is_cross_site(request: Request) -> bool:
-    """Whether another site made the browser send this. Names are compared, not schemes: in front
-    of us somebody may end TLS.
+    """Check whether another site made the browser send this. Names are compared, not schemes: a
+    proxy in front of us may end TLS.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None and site not in _OWN:
@@ -30,8 +30,8 @@ def is_cross_site(request: Request) -> bool:
 
 
 def is_link_from_other_site(request: Request) -> bool:
-    """Whether this is a page opened by a link on another site, for which the browser leaves out
-    cookies that are for our own pages only.
+    """Return whether this is a page opened by a link on another site, for which the browser leaves
+    out cookies that are for our own pages only.
     """
     return (
         request.method == "GET"
@@ -41,8 +41,8 @@ def is_link_from_other_site(request: Request) -> bool:
 
 
 def is_user_action(request: Request, *, page: bool) -> bool:
-    """Whether a person did this: sent a form or opened a page. Parts that fetch themselves anew,
-    streams and files are the page's own doing. ``page``: whether this is the address of one.
+    """Return whether a person did this: sent a form or opened a page. Parts that fetch themselves
+    anew, streams and files are the page's own doing. ``page``: whether this is the address of one.
     """
     if request.method not in {"GET", "HEAD"}:
         return True
@@ -53,5 +53,5 @@ def is_user_action(request: Request, *, page: bool) -> bool:
 
 
 def is_token_valid(given: str, expected: str) -> bool:
-    """Compared in constant time."""
+    """Compare tokens in constant time."""
     return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())

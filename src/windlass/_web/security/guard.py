@@ -1,4 +1,4 @@
-"""What every request passes before a page sees it; there is no way around."""
+"""The checks that every request passes before a page sees it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RouteGuard:
         self._dashboard = dashboard
 
     async def answer(self, request: Request) -> Response:
-        """The page, or why not."""
+        """Return the page, or the reason for a refusal."""
         visit = PageRequest(request, self._dashboard, None)
         try:
             failure = _unfit(request, self._dashboard.hosts)
@@ -68,13 +68,13 @@ class RouteGuard:
                 entry = msgspec.structs.replace(entry, person=person)
             visit = PageRequest(request, self._dashboard, entry, self._route.most_bytes)
             response = await self._pass(visit, entry)
-        except Exception as error:  # noqa: BLE001 -- whatever it is becomes a page
+        except Exception as error:  # noqa: BLE001 -- any error becomes a page
             response = self._refuse(visit, page_error_of(error))
         if response.status_code < 500 and is_user_action(
             request, page=self._route.answers == "page"
         ):
-            # Not what a page does by itself, nor one that reloads until the storage is back: a
-            # screen that nobody sits at shall be locked some day.
+            # Not requests that a page makes by itself, nor a page that reloads until the storage is
+            # back: an unattended screen must be locked some day.
             self._dashboard.door.used(request)
         return response
 
@@ -103,7 +103,7 @@ class RouteGuard:
         return response
 
     async def _made(self, visit: PageRequest, who: str) -> Response:
-        """The page itself, in its turn and within its time."""
+        """Make the page, in its turn and within its time."""
         heavy = visit.method in self._route.heavy
         reads = visit.method == "GET" and self._route.answers != "stream"
         within = READ_TIMEOUT if reads else CHECK_TIMEOUT if heavy else None
@@ -130,7 +130,9 @@ class RouteGuard:
         return is_token_valid(given or "", entry.token)
 
     def _stranger(self, visit: PageRequest) -> Response:
-        """Whoever may log in is asked to, at the address they wanted."""
+        """Ask an anonymous visitor to log in, at the address they wanted, if logging in is
+        possible.
+        """
         if self._route.answers != "page" or visit.partial:
             return error_response(visit, error_pages.UNAUTHENTICATED, as_json=True)
         if is_link_from_other_site(visit.request):
@@ -151,7 +153,7 @@ class RouteGuard:
         return PageError(403, "role", "Not allowed for your role", sentence)
 
     def _refuse(self, visit: PageRequest, failure: PageError) -> Response:
-        # What asks for a part of a page puts no page of its own into it.
+        # A request for a part of a page gets no whole page in its place.
         as_json = self._route.answers == "json" or (
             visit.partial and failure in (error_pages.BUSY, error_pages.TOO_MANY_READS)
         )
@@ -159,14 +161,14 @@ class RouteGuard:
 
 
 def _unfit(request: Request, hosts: frozenset[str] | None) -> PageError | None:
-    """What is no request of a browser that means us."""
+    """Return why this is not a browser's request to this dashboard."""
     if len(request.scope["path"]) + len(request.scope["query_string"]) > _LONGEST_URL:
         return error_pages.URL_TOO_LONG
     # A server bounds what it waits for; what comes in one piece it may take, however large.
     if sum(len(name) + len(value) + 4 for name, value in request.scope["headers"]) > _LARGEST_HEAD:
         return error_pages.HEADERS_TOO_LARGE
     if "content-length" in request.headers and "transfer-encoding" in request.headers:
-        return error_pages.CONFLICTING_LENGTHS  # what stands before us may believe the other
+        return error_pages.CONFLICTING_LENGTHS  # a proxy in front may believe the other
     host = request.headers.get("host", "")
     if host and _HOST.fullmatch(host) is None:
         return error_pages.WRONG_HOST

@@ -1,4 +1,4 @@
-"""What every response says to the browser, also one that goes wrong."""
+"""Headers of every response, also of errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SecurityHeaders:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY)
-                # What is stored must not be found in a cache; files with a hash in their name may.
+                # Stored data must not be found in a cache; files with a hash in their name may.
                 headers.setdefault("Cache-Control", "no-store")
                 if scope.get("scheme") == "https" and not _is_own_machine(scope):
                     headers["Strict-Transport-Security"] = "max-age=31536000"
@@ -69,16 +69,16 @@ class SecurityHeaders:
         except Exception:
             if started:
                 raise  # half an answer is out: the server breaks the connection off
-            # Not even the page that says so could be made. The host's own would lack the headers,
-            # and may show more than a stranger should see.
+            # Not even the error page could be made. The host's own would lack the headers, and may
+            # show more than an anonymous visitor should see.
             log.exception("the dashboard could not answer")
             words = "Internal error. The log of this process has details."
             await PlainTextResponse(words, status_code=500)(scope, receive, sending)
 
 
 def _is_own_machine(scope: Scope) -> bool:
-    """Whether a browser reaches us by a name of its own machine. Told to use TLS there for a year,
-    it would refuse whatever else its owner serves on localhost, on every port.
+    """Check whether a browser reaches us by a name of its own machine. Told to use TLS there for a
+    year, it would refuse any other server on localhost, on every port.
     """
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     return any(_HERE.fullmatch(host) for host in hosts)

@@ -1,4 +1,4 @@
-"""How often somebody may guess, and how often one person may log in."""
+"""Limits on login attempts, and on log-ins of one person."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST = 64
 
 
 class TooManyLoginAttempts(Exception):
-    """So many were wrong that the next is not even looked at."""
+    """Too many attempts were wrong: the next is not checked."""
 
     def __init__(self, wait: float) -> None:
         """``wait``: seconds."""
@@ -34,8 +34,8 @@ class TooManyLoginAttempts(Exception):
 class LoginThrottle:
     """Failed log-ins of the last minute: by address, by account, and in all.
 
-    Whose log-in has succeeded from an address before is bound there by what that address guesses
-    alone: strangers elsewhere who guess at an account do not lock its owner out.
+    If a person has logged in from an address before, only the failures of that address count there:
+    attackers elsewhere who guess at an account do not lock its owner out.
     """
 
     def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
@@ -43,7 +43,7 @@ class LoginThrottle:
         self._clock = clock
         self._all: deque[float] = deque()
         self._failed: dict[tuple[str, str], deque[float]] = {}
-        """By address and account; "" for either stands for all of them."""
+        """By address and account; "" for either means all of them."""
         self._logins: dict[str, deque[float]] = {}
         self._known: dict[tuple[str, str], None] = {}
 
@@ -57,7 +57,7 @@ class LoginThrottle:
         return max(waits)
 
     def wait_at(self, address: str) -> float:
-        """The same by what came from this address alone, whatever account it is about."""
+        """Return the wait by the failures of this address alone, for any account."""
         return _wait(self._failed.get((address, "")), PER_ADDRESS, self._clock())
 
     def failed(self, address: str, account: str = "") -> None:
@@ -79,8 +79,8 @@ class LoginThrottle:
                 self._failed.setdefault(key, deque()).append(now)
 
     def succeeded(self, address: str, account: str) -> None:
-        """The guess counted last was none. Whoever knows a secret may have mistyped it before: that
-        is forgiven. What the same address guessed at other accounts is not.
+        """Remove the last attempt: it was right. A person who knows a secret may have mistyped it
+        before: that is forgiven. Wrong attempts of the same address at other accounts are not.
         """
         account = account[:_LONGEST]
         own = self._failed.pop((address, account), deque())

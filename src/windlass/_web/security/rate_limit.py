@@ -11,9 +11,11 @@ from windlass._system.seams import boot_seconds
 __all__ = ["DEFAULT_ACTION_RATE", "ActionRateLimit"]
 
 DEFAULT_ACTION_RATE = Rate(10, 1.0, burst=100)
-"""Of one person. Nobody clicks so fast, and for many jobs there is one order for all that match."""
+"""Actions of one person. People do not click this fast, and one action can change all matching
+jobs.
+"""
 _CROWD = 5
-"""Everybody together may order as fast as so many: one alone never takes it from the others."""
+"""The rate of all people together, as a multiple: one person never takes it from the others."""
 _PEOPLE = 10_000
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -42,8 +44,7 @@ class ActionRateLimit:
             opens = [one.open_at for one in (own, everybody) if isinstance(one, Closed)]
             return (max(opens) - now).total_seconds()
         if len(self._spent) >= _PEOPLE:
-            # Whose bucket is full again is nobody to remember. Of the others there are few: the
-            # bound on all of them holds.
+            # A full bucket need not be kept. There are few others: the bound on all of them holds.
             self._spent = {one: until for one, until in self._spent.items() if until > now}
         self._spent[who], self._all = own.spent_until, everybody.spent_until
         return 0.0

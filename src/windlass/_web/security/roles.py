@@ -22,7 +22,7 @@ class Role(StrEnum):
     """Changes settings."""
 
     def includes(self, other: Role) -> bool:
-        """Tell whether this role includes the permissions of ``other``."""
+        """Return whether this role includes the permissions of ``other``."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 

@@ -1,4 +1,6 @@
-"""Who is logged in. It lives in this process: a restart logs everybody out, and so does log-out."""
+"""Sessions of logged-in users. They live in this process: a restart logs everybody out, and so does
+log-out.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def open(self, person: Person) -> str:
-        """A new session under a fresh name, whatever cookie the browser came with."""
+        """Open a new session under a fresh name, with any cookie that the browser sent."""
         self._forget_old()
         own = [key for key, session in self._open.items() if session.person.name == person.name]
         for key in own[: max(len(own) - MAX_SESSIONS + 1, 0)]:  # in the order of use
@@ -49,7 +51,7 @@ class Sessions:
         return cookie
 
     def find(self, cookie: str) -> Session | None:
-        """The session, if it is not over."""
+        """Return the session, if it is not over."""
         key = _digest(cookie)
         session = self._open.get(key)
         if session is None or self._over(session):
@@ -58,7 +60,7 @@ class Sessions:
         return session
 
     def use(self, cookie: str) -> None:
-        """Somebody is there: it is not unused until half an hour from now."""
+        """Mark the session as used: it ends after half an hour without use."""
         session = self.find(cookie)
         if session is not None:
             key = _digest(cookie)

@@ -67,7 +67,7 @@ class ParentConnection:
             self._socket.sendall(framed)
 
     def hear(self) -> protocol.ToChild | None:
-        """The next frame; None when the worker is gone."""
+        """Return the next frame; None when the worker is gone."""
         head = self._exactly(protocol.HEAD.size)
         if head is None:
             return None
@@ -114,7 +114,7 @@ class ParentLogHandler(logging.Handler):
 
 
 class ChildRunner:
-    """Runs what the worker sends, one job after the other, until it is told to leave."""
+    """Runs the jobs that the worker sends, one after the other, until it gets a leave message."""
 
     def __init__(
         self, hooks: Hooks, client: JobClient, line: ParentConnection, hello: protocol.Hello
@@ -158,7 +158,7 @@ class ChildRunner:
 
     @property
     def services(self) -> Services:
-        """What the application lends, in this process."""
+        """Return the services of the application, in this process."""
         return self._hooks.services.with_own({}, self._left.is_set)
 
     def _listen(self) -> None:
@@ -197,8 +197,8 @@ class ChildRunner:
         self._line.say(protocol.encode_outcome(ended.outcome, megabytes_used()))
 
     def _keep(self, job: ClaimedJob, record: logging.LogRecord) -> bool:
-        """A log line for the worker to store. On any thread; each is said at once, so that a crash
-        does not cost the last words.
+        """Send a log line to the worker. On any thread; at once, so that a crash does not lose the
+        last lines.
         """
         if job.claim in self.runner.active and self._kept is not None:
             line = line_of(job, record) if record.levelno >= self._kept else None
@@ -258,7 +258,7 @@ class ChildRunner:
 
 
 class _ChildContextHost(ContextHost):
-    """What a context can ask for in a child."""
+    """The calls of a context in a child."""
 
     def __init__(self, inside: ChildRunner) -> None:
         self._inside = inside

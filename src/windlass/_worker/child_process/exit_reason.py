@@ -20,14 +20,14 @@ _HINTS = {  # by name: clients on systems without these signals import this, too
 
 
 class ProcessMemory(msgspec.Struct, frozen=True):
-    """What a process uses, in KiB."""
+    """The memory of a process, in KiB."""
 
     now: int
     peak: int
 
 
 def memory_of(pid: int) -> ProcessMemory | None:
-    """The memory of another process; None where the system does not say, or it is dead."""
+    """Return the memory of another process; None where the system does not say, or it is dead."""
     if sys.platform != "linux":
         return None
     try:
@@ -45,10 +45,12 @@ def memory_of(pid: int) -> ProcessMemory | None:
 
 
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of it."""
+    """The known facts about the exit of a process."""
 
     code: int | None
-    """As `subprocess` counts: negative is a signal. None: somebody else collected it."""
+    """As `subprocess` counts: negative is a signal. None: another part of the program
+    collected it.
+    """
     peak: int | None
     """Most memory it ever used, in KiB."""
     limit: int | None = None

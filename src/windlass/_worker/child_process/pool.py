@@ -28,7 +28,7 @@ __all__ = ["AssignedChild", "ChildPool", "outcome_of_error", "unwrap_outcome"]
 log = logging.getLogger("windlass")
 
 _IDLE = 300.0
-"""A child that nobody has needed for so long is let go, except the last one."""
+"""A child that was idle for this long is ended, except the last one."""
 
 
 class ChildPool:
@@ -42,8 +42,8 @@ class ChildPool:
         task_named: Callable[[str], Task[..., Any]],
         lines: LogCollector,
     ) -> None:
-        """No child runs before the first job, or `warm`. ``task_named`` finds the tasks of their
-        calls; ``lines`` stores what their runs log.
+        """Make a pool; no child runs before the first job, or `warm`. ``task_named`` finds the
+        tasks of their calls; ``lines`` stores the log lines of its runs.
         """
         self._lines = lines
         self._locate = locate
@@ -62,11 +62,11 @@ class ChildPool:
             self._spare.add_done_callback(self._spare_ready)
 
     def seat(self) -> AssignedChild:
-        """A child for one run."""
+        """Yield a child for one run."""
         return AssignedChild(self)
 
     async def take(self) -> ChildProcess:
-        """A child that waits for a job."""
+        """Return a child that waits for a job."""
         while self._idle:
             child = self._idle.pop()
             if child.usable:
@@ -76,11 +76,11 @@ class ChildPool:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(self._keep)  # somebody else will need it
+            starting.add_done_callback(self._keep)  # another job will need it
             raise
 
     def give(self, child: ChildProcess) -> None:
-        """It has done its job; whoever is next may have it, unless it is worn out."""
+        """Return a child after its job: the next job may have it, unless it is worn out."""
         if not child.usable:
             return
         most, large = self._settings.child_max_jobs, self._settings.child_max_megabytes
@@ -143,7 +143,7 @@ class ChildPool:
         return child
 
     def _spare_ready(self, starting: asyncio.Task[ChildProcess]) -> None:
-        if starting is self._spare:  # else somebody has waited for it
+        if starting is self._spare:  # else a job has waited for it
             self._spare = None
             self._keep(starting)
 
@@ -192,12 +192,16 @@ class AssignedChild:
         return await self._child.run(job)
 
     async def value(self, job: ClaimedJob) -> Any:
-        """The same for middleware: what was returned, or an exception that says what happened."""
+        """Return the same for middleware: what was returned, or an exception that says what
+        happened.
+        """
         return unwrap_outcome(await self.run(job))
 
 
 def unwrap_outcome(outcome: Outcome) -> Any:
-    """An outcome as middleware knows it: a value, or an exception that carries the outcome."""
+    """Return an outcome as middleware knows it: a value, or an exception that carries
+    the outcome.
+    """
     error: Exception
     match outcome:
         case core.Succeeded(result):
@@ -221,6 +225,8 @@ def unwrap_outcome(outcome: Outcome) -> Any:
 
 
 def outcome_of_error(error: Exception) -> Outcome | None:
-    """What a child process said, if ``error`` is how middleware saw it and let it pass."""
+    """Return the outcome of a child process, if ``error`` is the form in which middleware saw it
+    and let it pass.
+    """
     kept = vars(error).get("outcome")
     return kept if isinstance(kept, core.Outcome) else None

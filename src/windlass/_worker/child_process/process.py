@@ -34,9 +34,9 @@ __all__ = ["ChildProcess"]
 log = logging.getLogger("windlass")
 
 _GRACE = 1.0
-"""What a run may take to end by itself once it is asked to, before its process is killed."""
+"""Seconds for a run to end by itself once it is asked to, before its process is killed."""
 _LEAVE = 5.0
-"""What an idle child may take to end in order."""
+"""Seconds for an idle child to end in order."""
 _LAST_WORDS = 0.5
 """How long a dead child's line is read on: something else may hold its end open."""
 _LOOK, _CLOSE_LOOK = 0.5, 0.1
@@ -83,7 +83,7 @@ class ChildProcess:
         self.jobs: int = 0
         """How many it was given."""
         self.megabytes: float = 0.0
-        """What it used after the last one."""
+        """The memory it used after the last run."""
 
     @property
     def usable(self) -> bool:
@@ -120,7 +120,7 @@ class ChildProcess:
         over: asyncio.Future[Outcome] = self._loop.create_future()
         self._over, self._job = over, job
         self.jobs += 1
-        # What the rules say is the worker's business, and so is the clock.
+        # The worker applies the rules and owns the clock.
         bare = msgspec.structs.replace(job, backoff=None, timeout=NO_TIMEOUT, on_failure=None)
         self._look_at_memory()  # first: it may be dead before the next look
         self._send(protocol.RunJob(bare, protocol.levels(), current_trace()))
@@ -129,7 +129,7 @@ class ChildProcess:
         except asyncio.CancelledError:
             await self._stop(over)
             if not over.done() or not isinstance(over.result(), core.Succeeded):
-                raise  # whatever else it said: it ended because it was asked to
+                raise  # in any case: it ended because it was asked to
         finally:
             self._job = None
             if self._next_look is not None:
@@ -172,7 +172,7 @@ class ChildProcess:
             self._loop.call_later(_LEAVE, self.end_now)
 
     def end_now(self) -> None:
-        """End it, and whatever its handlers have started, at once."""
+        """End it at once, with every process that its handlers have started."""
         self._doomed = True
         if self._process is None or not self._alive:
             return
@@ -180,7 +180,7 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """The same, and wait for it: the event loop may not turn again."""
+        """End it, and wait for it: the event loop may not turn again."""
         self.end_now()
         if self._process is not None and self._alive:
             self._stop_watching()
@@ -207,7 +207,9 @@ class ChildProcess:
             self._pidfd = None
 
     def _look_after(self) -> None:
-        """Collect it if it is dead. Here and nowhere else, so that no signal meets a stranger."""
+        """Collect it if it is dead. Here and nowhere else, so that no signal reaches an unrelated
+        process.
+        """
         if self._process is None or not self._alive:
             return
         code: int | None = None

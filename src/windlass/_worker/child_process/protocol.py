@@ -1,4 +1,4 @@
-"""What a worker and its children say to each other: length, then MessagePack."""
+"""Messages between a worker and its children: length, then MessagePack."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Levels = dict[str, int]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Who you are going to be. Said once."""
+    """The identity of the child. Sent once."""
 
     address: AppLocation
     levels: Levels
@@ -69,7 +69,7 @@ class RunJob(msgspec.Struct, frozen=True, tag="start"):
 
 
 class StopRun(msgspec.Struct, frozen=True, tag="stop"):
-    """Whatever runs should end now; it will be killed soon."""
+    """The run should end now; it will be killed soon."""
 
 
 class ExitProcess(msgspec.Struct, frozen=True, tag="leave"):
@@ -142,7 +142,7 @@ class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
     """The name of the outcome's class."""
     outcome: bytes
     megabytes: float
-    """What the process uses now."""
+    """The memory that the process uses now."""
 
 
 FromChild = (
@@ -177,22 +177,22 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def levels() -> Levels:
-    """Those of this process."""
+    """Return those of this process."""
     return {name: logging.getLogger(name or None).level for name in ("", "windlass")}
 
 
 def encode_frame(frame: ToChild | FromChild) -> bytes:
-    """What goes over the line."""
+    """Return the bytes of a message."""
     body = _encode(frame)
     return HEAD.pack(len(body)) + body
 
 
 def encode_outcome(outcome: Outcome, megabytes: float) -> RunOutcome:
-    """An outcome for the line."""
+    """Return an outcome for the line."""
     return RunOutcome(type(outcome).__name__, _encode(outcome), megabytes)
 
 
 def decode_outcome(frame: RunOutcome) -> Outcome:
-    """The outcome that was sent."""
+    """Return the outcome that was sent."""
     outcome: Outcome = msgspec.msgpack.decode(frame.outcome, type=_KINDS[frame.kind])
     return outcome

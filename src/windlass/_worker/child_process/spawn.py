@@ -27,14 +27,14 @@ def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", _MAIN, str(line.fileno())],
         stdin=subprocess.DEVNULL,
         pass_fds=[line.fileno()],
-        # A session of its own: a Ctrl+C in the terminal is for the worker, which decides what
-        # becomes of its jobs; and what a handler started can be ended together with it.
+        # A separate session: a Ctrl+C in the terminal is for the worker, which decides about its
+        # jobs; and processes that a handler started can be ended together with it.
         start_new_session=True,
     )
 
 
 def prepare_child() -> None:
-    """Called first thing in a child: die with the worker, and leave signals to it."""
+    """Make a child die with the worker, and leave signals to it. Called first."""
     if sys.platform == "linux":
         # The line's end says the same, but not to code that never lets go of the interpreter.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -50,7 +50,7 @@ def _left_to_the_worker(_number: int, _frame: object) -> None:
 
 
 def refuse_in_child() -> None:
-    """A worker in a child would start children, and so on."""
+    """Refuse a worker in a child: it would start children, and so on."""
     begun_as = getattr(sys.modules.get("__main__"), "__spec__", None)
     if begun_as is not None and begun_as.name == _MAIN:
         message = (

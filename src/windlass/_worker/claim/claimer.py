@@ -36,12 +36,12 @@ _NONE = timedelta(0)
 
 
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to claim, how much, and when to look."""
+    """The queues to claim from, how much, and when to poll."""
 
     queues: Sequence[str]
     poll: timedelta
     most: int | None
-    """Never more than so many jobs."""
+    """The largest number of jobs at once."""
     quiet: asyncio.Event
     """Set when nothing more is to be taken."""
     unrunnable: UnrunnableJobs
@@ -94,7 +94,7 @@ class Claimer:
     # --- what wakes it ---
 
     def hint(self) -> None:
-        """Something changed in the store."""
+        """Check the store again now. Called after any change that may have made work ready."""
         self._hint = True
         self._wake.set()
 
@@ -105,7 +105,7 @@ class Claimer:
             self._wake.set()
 
     def _holds(self, claim: Claim) -> bool:
-        """Whether this claim runs, or waits to be stored, in this process."""
+        """Return whether this claim runs, or waits to be stored, in this process."""
         return claim in self._runner.active or self._finisher.holds(claim)
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Claimer:
         self._wake.set()
 
     def rest(self, *, resting: bool) -> None:
-        """Take nothing until told otherwise, or go on."""
+        """Claim no jobs until called again, or continue."""
         if resting is not self.resting:
             self.resting, self._dry = resting, False
             self._slots.await_room(awaited=True)
@@ -155,7 +155,7 @@ class Claimer:
                     await self._wake.wait()
 
     async def _turn(self) -> None:
-        self._wake.clear()  # first: whatever happens from here on ends the sleep below
+        self._wake.clear()  # first: any change from here on ends the sleep below
         if self._next_at is not None and self._next_at <= asyncio.get_running_loop().time():
             self._next_at = None  # this is the look that it was for
         if self._holding:
@@ -174,7 +174,7 @@ class Claimer:
         await self._sleep()
 
     async def step(self) -> int:
-        """One claim; the number of jobs started."""
+        """Claim once. Return the number of jobs started."""
         solo = self._solo_due
         took = await self._claim(solo=solo)
         if not took and self._solo_due is not solo and not self._slots.used:
@@ -235,8 +235,8 @@ class Claimer:
         slots.await_room(awaited=not self._dry or self._solo_due)
 
     async def _refused(self, reply: ClaimReply, worker: str) -> int:
-        """The store takes this worker for dead, or its answer came under a former identity, or too
-        late: nothing of it may be started here.
+        """Release jobs that may not start here: the store declared this worker dead, or the answer
+        was too late.
         """
         if not reply.live:
             if worker == self._identity.id:
@@ -252,17 +252,17 @@ class Claimer:
         await publish_expired_events(self._storage, self._bus, jobs)
 
     def _solo_ended(self) -> bool:
-        """Whether the job that runs alone, if there is one, runs no longer."""
+        """Return whether the job that runs alone, if there is one, runs no longer."""
         if self._solo in self._runner.active:
             return False
         self._solo, self._after_solo = None, True
         return True
 
     def _outcomes_are_safe(self) -> bool:
-        """Whether a job that ends this process would cost no other job its outcome.
+        """Return whether a job that ends this process would cost no other job its outcome.
 
-        An outcome that is not stored is lost with the process. Before a suspect those of the
-        others must be stored; after it the suspect's, which would be a loss while it ran alone.
+        An outcome that is not stored is lost with the process. Before a suspect those of the others
+        must be stored; after it the suspect's, which would be a loss while it ran alone.
         """
         if not self._finisher.await_stored():
             return False
@@ -270,7 +270,7 @@ class Claimer:
         return True
 
     async def _suspect_waits(self) -> bool:
-        """Whether what this worker drains for is still there: others may have taken it."""
+        """Return whether what this worker drains for is still there: others may have taken it."""
         now = asyncio.get_running_loop().time()
         if now < self._next_look or not self._slots.free:
             # Every change in a busy store wakes us, and the look takes the write lock.
@@ -299,7 +299,7 @@ class Claimer:
         self._next_at = told if self._next_at is None else min(self._next_at, told)
 
     async def _worth_it(self) -> bool:
-        """A read-only look before any write lock is asked for."""
+        """Read before any write lock is asked for. Return whether a claim is worth it."""
         if self._solo_due and self._slots.used == 0:
             return True
         asked = asyncio.get_running_loop().time()
@@ -322,7 +322,9 @@ class Claimer:
             return
 
     async def _give_back_strays(self) -> None:
-        """Cure a lost claim answer: what the store says we hold and nobody here knows."""
+        """Release claims that the store says we hold and that are unknown here: the answer to a
+        claim was lost.
+        """
         holding, self._holding = self._holding, ()
         strays = [claim for claim in holding if not self._holds(claim)]
         if not strays:
@@ -349,7 +351,9 @@ class Claimer:
 
 
 def _claimed(job: JobRecord, claim: Claim, worker: str) -> ClaimedJob:
-    """A stored job as the answer to its claim would have had it, as far as events need it."""
+    """Return a stored job as the answer to its claim would have had it, as far as
+    events need it.
+    """
     return ClaimedJob(
         claim=claim,
         task=job.task,

@@ -1,4 +1,4 @@
-"""What operators have set for queues, as this worker knows it: never older than a second or so."""
+"""Queue settings as this worker knows them: about a second old at most."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueueSettingsCache:
         self._known: Mapping[str, QueueSettings] = {}
 
     def __getitem__(self, queue: str) -> QueueSettings:
-        """What is set for a queue; nothing, if nobody has set anything."""
+        """Return the settings of a queue; the defaults if none are set."""
         return self._known.get(queue, _PLAIN)
 
     async def step(self) -> None:

@@ -23,7 +23,7 @@ class Slots:
     """
 
     def __init__(self, settings: WorkerSettings, wake: asyncio.Event) -> None:
-        """All slots are free. ``wake`` is what the claimer waits for."""
+        """Make it with all slots free. ``wake`` is the event that the claimer waits for."""
         self._own = settings.queues
         self.separate: bool = settings.queues is not None
         """Whether queues have slots of their own."""
@@ -46,17 +46,19 @@ class Slots:
 
     @property
     def some_pool_full(self) -> bool:
-        """Whether a queue with slots of its own has none free: more of it may be waiting."""
+        """Check whether a queue with separate slots has none free: more of its jobs may
+        be waiting.
+        """
         own = self._own
         return own is not None and any(self._used_by[queue] >= own[queue] for queue in own)
 
     def take(self, queue: str) -> None:
-        """A job of ``queue`` starts."""
+        """Take a slot for a job of ``queue``."""
         self.used += 1
         self._used_by[queue] = self._used_by.get(queue, 0) + 1
 
     def give(self, queue: str) -> None:
-        """A job of ``queue`` has ended."""
+        """Give back the slot of a job of ``queue``."""
         self.used -= 1
         self._used_by[queue] -= 1
         if self._awaited:
@@ -72,7 +74,7 @@ class Slots:
         self._awaited = awaited
 
     def log_overstay(self, job: ClaimedJob) -> None:
-        """Log that a run goes on although its time is up: nothing can stop it."""
+        """Log that a run continues although its time is up: it cannot be stopped."""
         full = self.free == 0
         log.log(
             logging.ERROR if full else logging.WARNING,
@@ -84,7 +86,7 @@ class Slots:
         )
 
     def wants(self) -> tuple[Sequence[Want], int]:
-        """What to ask the store for now, in order, and how many at most."""
+        """Return the wants for the store now, in order, and their total."""
         if self._own is not None:
             return self._own_wants(self._own)
         room = self.total - self.used
@@ -93,7 +95,8 @@ class Slots:
         everything = [Want(queue, room) for queue in self._served]
         if not self._weighted or len(self._served) == 1:
             return everything, room
-        # First everyone's share, then whoever has more: an idle queue's share is not wasted.
+        # First every queue's share, then queues with more work: an idle queue's share is not
+        # wasted.
         shares = self._shares(room)
         first = [Want(queue, share) for queue, share in shares.items() if share]
         return [*first, *everything], room

@@ -40,10 +40,10 @@ _NONE = timedelta(0)
 
 
 class UnrunnableJobs:
-    """What this worker could not run."""
+    """The jobs that this worker could not run."""
 
     def __init__(self, storage: Storage, tasks: TaskRegistry, identity: Registration) -> None:
-        """Nothing was missed yet."""
+        """Start without missed jobs."""
         self._storage = storage
         self._tasks = tasks
         self._identity = identity
@@ -137,7 +137,7 @@ def _fate(policy: Policy, patience: timedelta) -> str:
 
 
 def _may_run(other: WorkerStart, job: ClaimedJob, mine: str | None) -> bool:
-    """Whether a worker has another version of this job's task, as far as is known."""
+    """Return whether a worker has another version of this job's task, as far as is known."""
     if job.queue not in other.queues:
         return False
     if other.signatures:

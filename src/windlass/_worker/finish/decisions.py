@@ -1,4 +1,4 @@
-"""What becomes of an ended run, by the rules of its task, its queue and the app."""
+"""Transitions of ended runs, by the rules of their task, their queue and the app."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Decisions:
                 job.task,
                 job.claim.job,
             )
-            # What needs no rule means what it meant; what needs one cannot be retried without it.
+            # Outcomes that need no rule keep their meaning; a retry cannot be decided without one.
             if isinstance(outcome, Raised | Crashed | Missing | Misfit | Lost):
                 outcome = GaveUp(attempt_error_of(error, limit=_ERROR_LIMIT))
             return decide(job, outcome, _SAFE, by=by, now=job.started_at, chance=_NO_MATTER)
@@ -129,7 +129,7 @@ class Throttles:
         self._told: set[str] = set()
 
     def __call__(self, job: ClaimedJob, outcome: Throttled) -> Throttled:
-        """The outcome with a wait that makes sense."""
+        """Return the outcome with a wait that makes sense."""
         if outcome.odd:
             taken = f"{outcome.after.total_seconds():g} s"
             self._warn(job, f"an invalid wait ({outcome.odd}); using {taken} instead")

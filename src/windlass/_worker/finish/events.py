@@ -1,4 +1,4 @@
-"""What listeners are told about a claim that has ended."""
+"""Events for listeners about a claim that has ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transition_event(
     verb = answer.verb or transition.verb
     back = verb in (Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE)
     delay = transition.delay
-    if answer.cool_until is not None:  # the queue rests: nothing of it starts before
+    if answer.cool_until is not None:  # the queue cools down: none of its jobs starts before
         delay = max(delay, answer.cool_until - at)
     return JobMoved(
         verb=verb,

@@ -42,7 +42,7 @@ _Ended = tuple[ClaimedJob, Transition]
 
 
 _ALERTING = frozenset((Verb.RETRY, Verb.FAIL, Verb.THROTTLE))
-"""What listeners hear of that only want to know what goes wrong."""
+"""The events for listeners that only want failures."""
 
 
 class Finisher:
@@ -122,7 +122,7 @@ class Finisher:
                 self._bus.publish(transition_event(job, ended, answer, applied.at))
 
     def holds(self, claim: Claim) -> bool:
-        """Whether an outcome of this claim waits to be stored."""
+        """Return whether an outcome of this claim waits to be stored."""
         return claim in self.waiting or claim in self._sending
 
     @property
@@ -136,7 +136,7 @@ class Finisher:
         return not self.waiting and not self._sending
 
     def await_stored(self) -> bool:
-        """Whether every outcome is stored; if not, the claimer is woken once when they are.
+        """Return whether every outcome is stored; if not, the claimer is woken once when they are.
 
         Those that the store refuses in any form do not count: they may be refused for ever.
         """
@@ -162,7 +162,7 @@ class Finisher:
                     await self.flush()
                 except StorageReplaced:
                     raise  # nothing can be stored any more, however long it is tried
-                except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
+                except Exception as error:  # noqa: BLE001 -- no error may lose outcomes
                     if not self._failing:
                         log.warning("outcomes cannot be stored, retrying: %s", error)
                     self._failing = True
@@ -204,7 +204,7 @@ class Finisher:
         return len(sent)
 
     async def _send(self, batch: Sequence[_Ended]) -> None:
-        """Strangers in a batch do not meet: a bad one is found by halving and fails alone."""
+        """Store a batch. A transition that cannot be stored is found by halving and fails alone."""
         if not batch:
             return
         try:
@@ -246,7 +246,7 @@ class Finisher:
         self._tell_stored()
 
     def _settle(self, sent: Sequence[_Ended], stored: Sequence[_Ended], applied: Applied) -> None:
-        """The store has answered: forget these, so that nothing is told twice, and tell."""
+        """Drop the stored outcomes, so that no event is published twice, and publish the events."""
         if len(sent) == len(self._sending):
             self._sending = {}
         else:
@@ -286,8 +286,8 @@ class Finisher:
 
 
 def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
-    """What to store in place of an outcome that is refused, the most first. The ``on_failure`` job
-    is given up last, after the error in its own words; a success stays one as long as it can.
+    """Return the replacements for a refused outcome, the fullest first. The ``on_failure`` job is
+    given up last, after the error in its own words. A success stays one as long as it can.
     """
     if transition.then is not None and transition.verb is Verb.FAIL:
         less, least = fallback_transitions(transition)

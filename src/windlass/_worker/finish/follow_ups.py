@@ -42,7 +42,7 @@ class FollowUpJobs:
         """The tasks whose successes are followed by a job."""
 
     def __call__(self, job: ClaimedJob, transition: Transition) -> Transition:
-        """Add the job that follows, if there is one and this is the end."""
+        """Return the transition with the follow-up job, if there is one and this is the end."""
         try:
             wanted = self._follow_up(job, transition.verb)
         except Exception:
@@ -71,10 +71,9 @@ class FollowUpJobs:
 
 
 def fallback_transitions(transition: Transition) -> Iterator[Transition]:
-    """List what to store where the store refuses a transition with the job that follows.
-
-    First that job without all it can do without. At last none, so that the end itself is stored;
-    the error of a failed job says so.
+    """Return the replacements if the store refuses a transition with the job that follows. The
+    first has that job without its optional values. The last has none, so that the end itself is
+    stored, and the error of a failed job says so.
     """
     then = transition.then
     if then is None:

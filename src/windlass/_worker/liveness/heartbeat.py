@@ -1,4 +1,4 @@
-"""Heartbeats: the worker's word that it lives, on a thread and a loop of its own."""
+"""Heartbeats: renew the worker's lease, on a separate thread and loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Heartbeat:
                 await self._pulse.close()
 
     async def step(self) -> bool:
-        """One beat; whether the store still takes us for living."""
+        """Send one heartbeat. Return whether the store still has us as live."""
         worker = self._identity.id
         if self._pulse is None:  # made here: it belongs to the loop it beats on
             self._pulse = self._workers.pulse()

@@ -1,4 +1,4 @@
-"""What comes while a worker runs: tasks and schedules of plugins that are installed late."""
+"""Tasks and schedules of plugins that are installed while a worker runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LatePluginWatcher:
     """Rings when there are some, and warns of queues that this worker does not serve."""
 
     def __init__(self, around: WorkerDependencies, served: Sequence[str]) -> None:
-        """``served``: the worker's queues, which stay what they are as long as it runs."""
+        """Make it. ``served``: the worker's queues, which stay the same as long as it runs."""
         self._around = around
         self._served = served
         self._known: set[str] = set()
@@ -28,7 +28,7 @@ class LatePluginWatcher:
         self.bell: asyncio.Event = asyncio.Event()
 
     def listen(self) -> None:
-        """From now on, on this event loop."""
+        """Listen from now on, on this event loop."""
         loop = asyncio.get_running_loop()
         self._known = self._queues()
 
@@ -39,7 +39,7 @@ class LatePluginWatcher:
         self._undo = self._around.on_change(ring)
 
     def close(self) -> None:
-        """No more; who waits for the bell is let go."""
+        """Stop listening; waiting callers of the bell are released."""
         if self._undo is not None:
             self._undo()
             self._undo = None

@@ -26,6 +26,6 @@ class Leader:
         return self.leading
 
     async def resign(self) -> None:
-        """Let somebody else take over at once."""
+        """Let another worker take over at once."""
         self.leading = False
         await self._store.resign(self._identity.id)

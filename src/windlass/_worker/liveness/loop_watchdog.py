@@ -50,7 +50,7 @@ class LoopWatchdog:
         await run_every(_LOOK, self.step, stop=stop, what="the loop watchdog")
 
     async def step(self) -> None:
-        """One look; a blockage is reported once."""
+        """Check once; a blockage is reported once."""
         if self._sent is None:
             self._told = False
             self._sent = self._clock()
@@ -84,7 +84,7 @@ class LoopWatchdog:
 
 
 def _where(frame: FrameType | None) -> str:
-    """The innermost frames of the handler, without those of ours it runs under."""
+    """Return the innermost frames of the handler, without those of ours it runs under."""
     frames: list[tuple[FrameType, int]] = []
     while frame is not None and frame.f_code is not _RUN_CODE and len(frames) < _FRAMES:
         if not frame.f_globals.get("__name__", "").startswith("windlass._worker"):
@@ -94,7 +94,7 @@ def _where(frame: FrameType | None) -> str:
 
 
 def _find_run(frame: FrameType | None) -> tuple[Execution | None, FrameType | None]:
-    """The run whose handler is on this stack, and the innermost frame."""
+    """Return the run whose handler is on this stack, and the innermost frame."""
     inner = frame
     while frame is not None:
         if frame.f_code is _RUN_CODE:

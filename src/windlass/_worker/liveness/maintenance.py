@@ -43,7 +43,7 @@ class Promoter:
 
 
 async def run_in_chunks(bite: Callable[[int], Awaitable[int]]) -> int:
-    """Go on until a bite comes back short: no single transaction holds the store for long."""
+    """Repeat until a chunk comes back short: no single transaction holds the store for long."""
     total = 0
     while True:
         done = await bite(CHUNK_SIZE)
@@ -53,7 +53,7 @@ async def run_in_chunks(bite: Callable[[int], Awaitable[int]]) -> int:
 
 
 class Pruner:
-    """Retention: deletes what is old enough, in bites."""
+    """Retention: deletes old records, in chunks."""
 
     def __init__(
         self, storage: Storage, settings: Settings, queues: QueueSettingsCache, bus: Bus
@@ -66,17 +66,17 @@ class Pruner:
         self._settings = settings
 
     async def tidy(self) -> str:
-        """Checkpoints, vacuum, statistics: whatever the backend needs now and then."""
+        """Run the backend's own housekeeping: checkpoints, vacuum, statistics."""
         await self._store.tidy()
         return "done"
 
     async def retention(self) -> str:
-        """One round, in words."""
+        """Run one round. Return its result in words."""
         removed = await self.step()
         return f"{removed:,} job{'' if removed == 1 else 's'} removed"
 
     async def step(self) -> int:
-        """One round of expiry and retention; how many jobs went."""
+        """Run one round of expiry and retention. Return the number of deleted jobs."""
         settings, store = self._settings, self._store
         removed = await run_in_chunks(self._expire)
         quiet = settings.keep_succeeded, self._queues.keep_succeeded
@@ -105,7 +105,9 @@ class Pruner:
         return len(expired)
 
     async def _compact(self) -> None:
-        """What a bite saves says little about what is left, so until one saves nothing."""
+        """Compact until a chunk saves nothing: the saving of one chunk says little
+        about the rest.
+        """
         for _ in range(_ROUNDS):
             if not await self._store.compact_rollups(older_than=_KEEP_MINUTES, limit=CHUNK_SIZE):
                 return

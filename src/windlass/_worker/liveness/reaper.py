@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -19,8 +20,6 @@ from windlass._storage.protocol.storage import Storage
 from windlass._worker.finish.decisions import Decisions
 from windlass._worker.finish.events import side_events, transition_event
 from windlass._worker.finish.follow_ups import apply_one, fallback_transitions
-from windlass._worker.liveness.store_contact import StoreContact
-from windlass._worker.registration import Registration
 from windlass.errors import StorageError
 
 __all__ = ["Reaper"]
@@ -35,14 +34,28 @@ _CAUSES_KEPT = 1000
 _Ended = tuple[ClaimedJob, Transition]
 
 
+class Reaping(Protocol):
+    """The name that the reaper acts under, which it never declares dead."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Presence(Protocol):
+    """Whether heartbeats could have reached the store for one full lease."""
+
+    @property
+    def may_judge(self) -> bool: ...
+
+
 class Reaper:
     """Buries the dead and gives their jobs back, under the same retry rule as a failure."""
 
     def __init__(
         self,
         storage: Storage,
-        identity: Registration,
-        presence: StoreContact,
+        identity: Reaping,
+        presence: Presence,
         *,
         decisions: Decisions,
         bus: Bus,
@@ -55,26 +68,38 @@ class Reaper:
         self._bus = bus
         self._reaping = asyncio.Lock()
         self._causes: dict[str, str] = {}
-        """Why each of the workers that were buried here was."""
+        """The reason why each worker was declared dead here."""
 
     async def watch(self) -> int:
-        """Bury the provably dead, without waiting for any lease, then reap; how many came back.
+        """Declare provably dead workers dead, without waiting for a lease, then reap. Return the
+        number of jobs given back.
 
         Every worker does this every second: on one machine a death is noticed at once.
         """
-        await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
+        await self.bury_proven()
         return await self.reap()
 
     async def step(self) -> int:
-        """Bury whoever has been silent for too long, then reap; how many jobs came back."""
+        """Declare workers dead that have been silent for too long, then reap. Return the number of
+        jobs given back.
+        """
+        await self.bury_overdue()
+        return await self.reap()
+
+    async def bury_proven(self) -> Sequence[str]:
+        """Declare workers dead whose processes have provably ended; which."""
+        return await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
+
+    async def bury_overdue(self) -> Sequence[str]:
+        """Declare workers dead that sent no heartbeat within their lease; which."""
         workers = self._storage.workers
         if self._presence.may_judge:
             overdue = await workers.overdue()
-            # Asked again: the answer may have taken as long as an outage, and then everybody is
-            # overdue who has not been as quick as we were.
+            # Checked again: if the answer took as long as an outage, workers are overdue only
+            # because their heartbeats could not reach the store either.
             if self._presence.may_judge:
-                await self._bury(workers.bury_overdue, overdue, _SILENT)
-        return await self.reap()
+                return await self._bury(workers.bury_overdue, overdue, _SILENT)
+        return ()
 
     async def _proven(self) -> Sequence[str]:
         """Deaths that need no waiting: on this machine, a lock that can be taken."""
@@ -90,14 +115,16 @@ class Reaper:
         bury: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
         workers: Sequence[str],
         why: str,
-    ) -> None:
+    ) -> Sequence[str]:
         others = [worker for worker in workers if worker != self._identity.id]
         if not others:
-            return
-        for worker in await bury(others):
+            return ()
+        buried = await bury(others)
+        for worker in buried:
             self._remember(worker, why)
             log.warning("worker %s is dead: %s; its jobs are released", worker, why)
             self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
+        return buried
 
     def _remember(self, worker: str, why: str) -> None:
         if len(self._causes) >= _CAUSES_KEPT:
@@ -105,7 +132,9 @@ class Reaper:
         self._causes[worker] = why
 
     async def reap(self) -> int:
-        """Every running job whose owner is not live, in bites; how many were given back."""
+        """End every running claim whose worker is not live, in chunks. Return the number of jobs
+        given back.
+        """
         # Both loops of a worker come here. One after the other: an orphan that both have seen would
         # be told of twice, for the second is answered like a repeat of the first.
         async with self._reaping:
@@ -125,7 +154,9 @@ class Reaper:
     async def _followed(
         self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition]
     ) -> Sequence[Transition]:
-        """With the jobs that follow those that have failed for good: few, if any."""
+        """Return transitions with the follow-up jobs of those that have failed for good: few, if
+        any.
+        """
         failed = [
             job.claim.job
             for job, end in zip(orphans, lost, strict=True)
@@ -133,7 +164,7 @@ class Reaper:
         ]
         if not failed:
             return lost
-        # Orphans come without their payloads, which whoever is told wants to see.
+        # Orphans come without their payloads, which listeners want to see.
         found = await self._storage.admin.get(failed)
         payloads = {job.id: job.payload for job in found if job is not None}
         return [
@@ -146,8 +177,8 @@ class Reaper:
         ]
 
     async def _apply(self, lost: Sequence[_Ended]) -> int:
-        """Store these, and publish what was accepted; how many. Strangers in a batch do not meet:
-        one that cannot be stored is found by halving.
+        """Store these, and publish the accepted ones. Return their number. A transition that cannot
+        be stored is found by halving and fails alone.
         """
         try:
             applied = await self._storage.jobs.apply([transition for _, transition in lost])

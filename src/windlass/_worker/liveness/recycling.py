@@ -21,7 +21,7 @@ def bytes_used() -> int | None:
 
 
 def megabytes_used() -> float:
-    """The same in megabytes; 0 where the system does not say."""
+    """Return the same in megabytes; 0 where the system does not say."""
     return (bytes_used() or 0) / _MIB
 
 
@@ -32,7 +32,7 @@ def _page_size() -> int:
 
 
 def recycle_reason(settings: WorkerSettings, claimed: int) -> str | None:
-    """Why this worker should stop and be replaced, or None."""
+    """Return why this worker should stop and be replaced, or None."""
     if settings.max_jobs is not None and claimed >= settings.max_jobs:
         return f"it has run {claimed} jobs (max_jobs={settings.max_jobs})"
     if settings.max_megabytes is not None:

@@ -1,7 +1,7 @@
 """How long this worker has had the store without a gap.
 
-A reaper that has just come back from an outage must judge nobody by time: everybody else was
-cut off as well, and their beats are on the way.
+A reaper that has just come back from an outage must not judge other workers by time: they were cut
+off as well, and their heartbeats are on the way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class StoreContact:
     """Fed by the heartbeat, read by the reaper."""
 
     def __init__(self, *, beat: timedelta, lease: timedelta, clock: Callable[[], float]) -> None:
-        """``clock`` counts seconds and never steps; it stands still for nobody."""
+        """Make it. ``clock`` counts seconds and never steps; it runs during a suspend, too."""
         # A beat that is two intervals late was not merely slow: the store, or we, were away.
         self._gap = beat.total_seconds() * 2
         self._lease = lease.total_seconds()
@@ -25,14 +25,14 @@ class StoreContact:
         self._last: float | None = None
 
     def reached(self) -> None:
-        """A beat was answered."""
+        """Record an answered heartbeat."""
         now = self._clock()
         if self._since is None or self._last is None or now - self._last > self._gap:
             self._since = now
         self._last = now
 
     def missed(self) -> None:
-        """A beat was not answered."""
+        """Record an unanswered heartbeat."""
         self._since = None
 
     @property

@@ -24,7 +24,7 @@ class CancelPoller:
     """Looks for cancel requests soon after something in the store has changed."""
 
     def __init__(self, storage: Storage, runner: Runner, identity: Registration) -> None:
-        """Nothing is looked at before the first hint."""
+        """Make it; nothing is read before the first hint."""
         self._storage = storage
         self._runner = runner
         self._identity = identity

@@ -1,4 +1,4 @@
-"""What handlers can ask of the worker that runs them."""
+"""Calls of handlers to the worker that runs them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class WorkerContextHost:
 
     @functools.cached_property
     def services(self) -> Services:
-        """What the application lends, and the upkeep of the storage; plugins get what is granted
-        to them.
+        """Return the services of the application, and the maintenance of the storage; plugins get
+        those granted to them.
         """
         around = self._around
         upkeep = Pruner(around.storage, around.settings, self._queues, around.bus)

@@ -106,7 +106,7 @@ class ErrorOutcomes:
         return core.Raised(self.describe(run, error), barred=self._bars(run, error))
 
     def _bars(self, run: Execution, error: BaseException) -> bool:
-        """Whether the task's lists rule out another attempt."""
+        """Return whether the task's lists rule out another attempt."""
         task = self._tasks.find(run.job.task)
         lists = None if task is None else (task.settings.retry_on, task.settings.give_up_on)
         return lists is not None and group_forbids_retry(error, *lists)

@@ -23,14 +23,16 @@ _MESSAGE_SHARE = 4
 
 
 def exception_name(error: BaseException) -> str:
-    """The exception's class, with its module unless it is a builtin."""
+    """Return the exception's class, with its module unless it is a builtin."""
     cls = type(error)
     name = cls.__qualname__
     return name[:_KIND] if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"[:_KIND]
 
 
 def unknown_task_error(job: ClaimedJob, known: Collection[str]) -> AttemptError:
-    """Why a worker cannot run a job: it has no such task, or not the plugin that brings it."""
+    """Return why a worker cannot run a job: it has no such task, or not the plugin that
+    brings it.
+    """
     plugin = plugin_of(job.tags)
     if plugin is None:
         return AttemptError("UnknownTask", str(UnknownTask(job.task, known)))
@@ -42,7 +44,9 @@ def unknown_task_error(job: ClaimedJob, known: Collection[str]) -> AttemptError:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """At most ``limit`` bytes of UTF-8, head and tail kept: both ends of a traceback matter."""
+    """Return at most ``limit`` bytes of UTF-8, head and tail kept: both ends of a
+    traceback matter.
+    """
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return raw.decode("utf-8")
@@ -58,12 +62,12 @@ def truncate_middle(text: str, limit: int) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException as broken:  # noqa: BLE001 -- whatever its __str__ does must not hurt us
+    except BaseException as broken:  # noqa: BLE001 -- its __str__ may raise anything
         return f"<{exception_name(error)} whose text raised {type(broken).__name__}>"
 
 
 def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is not Windlass's own."""
+    """Return the traceback from the first frame that is not Windlass's own."""
     first = trace
     while trace is not None:
         module = trace.tb_frame.f_globals.get("__name__", "")
@@ -76,8 +80,8 @@ def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
 def attempt_error_of(
     error: BaseException, *, limit: int, secrets: Sequence[str] = (), trace: bool = True
 ) -> AttemptError:
-    """What to store about ``error``, without ``secrets``; causes are part of the traceback, which
-    takes longer to write than all the rest.
+    """Return the stored form of ``error``, without ``secrets``. Causes are part of the traceback,
+    which takes longest to write.
     """
     kind, words = _named(error)
     message = _hidden(words, limit // _MESSAGE_SHARE, secrets)
@@ -94,8 +98,8 @@ def attempt_error_of(
 
 
 def _named(error: BaseException) -> tuple[str, str]:
-    """The kind and the text of an error. A group of one goes by the error in it; a larger group
-    lists its errors: by itself it says only how many there are.
+    """Return the kind and the text of an error. A group of one goes by the error in it; a larger
+    group lists its errors: by itself it says only how many there are.
     """
     if not isinstance(error, BaseExceptionGroup):
         return exception_name(error), _text(error)

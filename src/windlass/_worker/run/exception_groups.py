@@ -15,7 +15,9 @@ _MOST = 1000
 
 
 def leaf_errors(error: BaseException) -> list[BaseException]:
-    """The errors in a group and in the groups inside it, in order; any other error is its own."""
+    """Return the errors in a group and in the groups inside it, in order; any other error is its
+    own.
+    """
     found: list[BaseException] = []
     for leaf in _leaves(error):
         found.append(leaf)
@@ -39,7 +41,8 @@ def group_forbids_retry(
     retry_on: tuple[type[BaseException], ...] | None,
     give_up_on: tuple[type[BaseException], ...],
 ) -> bool:
-    """Whether a task's lists rule out another attempt: for a group, if they do for one error in it.
+    """Return whether a task's lists rule out another attempt: for a group, if they do for one error
+    in it.
 
     A list that names the group's own class holds for the whole group.
     """
@@ -52,12 +55,13 @@ def group_forbids_retry(
 
 
 def deciding_error(error: BaseException, bars: Callable[[BaseException], bool]) -> BaseException:
-    """The error that decides: of a group, the strongest instruction in it, or the group itself.
+    """Return the error that decides: of a group, the strongest instruction in it, or the group
+    itself.
 
-    A `GiveUp` fails the job, also beside other errors. An error that ``bars`` another attempt
-    fails it, too. A `Retry` decides over ordinary errors. `Throttled` and `Snooze`, which cost no
-    attempt, decide only where nothing else went wrong, `Throttled` first: a free wait must not
-    hide an error. Of several alike, the longest wait holds.
+    A `GiveUp` fails the job, also beside other errors. An error that ``bars`` another attempt fails
+    it, too. A `Retry` decides over ordinary errors. `Throttled` and `Snooze`, which cost no
+    attempt, decide only where nothing else went wrong, `Throttled` first: a free wait must not hide
+    an error. Of several alike, the longest wait holds.
     """
     if not isinstance(error, ExceptionGroup):
         return error
@@ -85,7 +89,9 @@ def _wait(leaf: Retry | Snooze | Throttled) -> timedelta:
 
 
 def _together(throttled: list[Throttled]) -> Throttled:
-    """The longest wait, and the queue rests and rates are spent if one of them says so."""
+    """Return the longest wait; the queue cools down and rates are emptied if one of
+    them says so.
+    """
     longest = max(throttled, key=_wait)
     both = Throttled(
         longest.after or timedelta(0),

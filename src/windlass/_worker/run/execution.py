@@ -72,7 +72,7 @@ class RunEnded(msgspec.Struct, frozen=True):
     job: ClaimedJob
     outcome: Outcome
     progress: Progress | None = None
-    """What it said last, if the store may not have it yet."""
+    """Its last report, if the store may not have it yet."""
 
 
 class EndedRuns(Protocol):

@@ -1,4 +1,4 @@
-"""What handlers log, heard where it is said: in every logger, thread and executor."""
+"""Captures the log records of handlers, in every logger, thread and executor."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from windlass._observe.current_run import job_of_run, secrets_of_run
 __all__ = ["LogListener", "capture_logs"]
 
 LogListener = Callable[[ClaimedJob, logging.LogRecord], bool]
-"""Is told of a record of a run, on whatever thread; whether the run is one of its own."""
+"""Gets a record of a run, on any thread; returns whether the run is one of its own."""
 
 _EVENTS = "windlass.jobs"
-"""What becomes of jobs is no line of theirs."""
+"""Job events are no log lines of handlers."""
 
 
 class _CapturingFactory:
@@ -56,7 +56,7 @@ class _CapturingFactory:
     def remove(self, ear: LogListener) -> None:
         with self._changing:
             self._ears = tuple(one for one in self._ears if one() not in (None, ear))
-            # Somebody who came after us has us inside of theirs: then we stay, and hear nothing.
+            # A wrapper that was installed after us contains us: then we stay, and hear nothing.
             if not self._ears and logging.getLogRecordFactory() is self:
                 logging.setLogRecordFactory(self._inner)
 

@@ -37,12 +37,12 @@ _words = logging.Formatter()
 
 
 def level_of(kept: StoredLogs) -> int | None:
-    """The lowest level that is kept; None: nothing is."""
+    """Return the lowest level that is kept; None: nothing is."""
     return None if kept == "off" else logging.getLevelNamesMapping()[kept.upper()]
 
 
 def line_of(job: ClaimedJob, record: logging.LogRecord) -> LogLine | None:
-    """A record as it is kept; None for one whose arguments do not fit its text."""
+    """Return a record as it is kept; None for one whose arguments do not fit its text."""
     try:
         text = record.getMessage()
         if record.exc_info:
@@ -55,7 +55,7 @@ def line_of(job: ClaimedJob, record: logging.LogRecord) -> LogLine | None:
 
 
 class RunLogBuffer(msgspec.Struct):
-    """What one run has said so far, up to an end."""
+    """The log lines of one run so far, up to a bound."""
 
     waiting: list[LogLine] = []
     lines: int = 0
@@ -75,7 +75,7 @@ class RunLogBuffer(msgspec.Struct):
         self.waiting.append(line)
 
     def close(self) -> None:
-        """The last word of a run that had too many."""
+        """Add the last line of a run that had too many."""
         if self.dropped and self.last is not None:
             text = (
                 f"… {self.dropped:,} more line{'' if self.dropped == 1 else 's'} not stored: a run "
@@ -85,7 +85,7 @@ class RunLogBuffer(msgspec.Struct):
             self.dropped, self.last = 0, None
 
     def take(self) -> list[LogLine]:
-        """What has been kept since the last time."""
+        """Return the lines since the last call."""
         lines, self.waiting = self.waiting, []
         return lines
 
@@ -116,7 +116,7 @@ class LogCollector:
         self._lock = threading.RLock()
         """Reentrant: a destructor may log wherever memory is asked for, also while it is held."""
         self.runs: dict[Claim, _RunLog] = {}
-        """Those that have logged something and go on: nearly always none."""
+        """Runs that have logged something and are not over: nearly always none."""
         self._ended: list[_RunLog] = []
         self._unstored: list[LogChunk] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -164,7 +164,7 @@ class LogCollector:
                 self._loop.call_soon_threadsafe(self._begin)
 
     def ended(self, claim: Claim) -> None:
-        """The run has ended: what it said is stored now."""
+        """Store the lines of an ended run now."""
         if claim not in self.runs:
             return
         with self._lock:
@@ -183,7 +183,7 @@ class LogCollector:
             )
 
     async def _store(self) -> None:
-        """Until nothing is left: about once a second, and when runs have ended."""
+        """Store until nothing is left: about once a second, and when runs have ended."""
         try:
             while self._waiting():
                 with suppress(TimeoutError):
@@ -220,7 +220,7 @@ class LogCollector:
             self._unstored, self._failing = [], False
 
     async def _one_by_one(self, chunks: Sequence[LogChunk]) -> None:
-        """One of them can never be stored: the others need not go with it."""
+        """Store lines one by one: one that can never be stored must not take the others with it."""
         for chunk in chunks:
             try:
                 await self._storage.journal.append_logs([chunk])

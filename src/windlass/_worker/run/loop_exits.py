@@ -36,7 +36,7 @@ log = logging.getLogger("windlass")
 T = TypeVar("T")
 
 LOOP_ENDING_ERRORS = (SystemExit, KeyboardInterrupt)
-"""What ends an event loop, whichever task or callback raises it."""
+"""Exceptions that end an event loop, raised by any task or callback."""
 _NAMED = 20
 """Jobs that one log line names at most."""
 
@@ -69,7 +69,7 @@ class LoopExits:
     """Marks the job whose code ended the event loop, and logs it."""
 
     def __init__(self) -> None:
-        """Nothing has escaped yet."""
+        """Start without escaped exceptions."""
         self._runner: Runner | None = None
         self._told: set[str] = set()
 
@@ -99,7 +99,9 @@ class LoopExits:
             self._tell_once(what, f"{what} was raised by code that job {claim.job} left behind")
 
     def _ended_by(self, error: BaseException) -> Claim | None:
-        """The run that has already ended by it: uvloop leaves a little later than it was raised."""
+        """Return the run that has already ended by it: uvloop leaves a little later than it was
+        raised.
+        """
         crashed = () if self._runner is None else self._runner.crashed
         return next((claim for claim, its_error in crashed if its_error is error), None)
 
@@ -200,7 +202,7 @@ def _claim_in(context: contextvars.Context) -> Claim | None:
 
 
 def _context_of(error: BaseException) -> contextvars.Context | None:
-    """Of the task or callback that ``error`` came out of."""
+    """Return the context of the task or callback that ``error`` came out of."""
     found = _context_of_callback(error.__traceback__)
     if found is not None:
         return found

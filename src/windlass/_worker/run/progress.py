@@ -25,7 +25,7 @@ class ProgressReporter:
     """Collects notes from handlers, on the loop or on threads, and stores the newest ones."""
 
     def __init__(self, jobs: JobStore) -> None:
-        """Idle until somebody reports."""
+        """Make a reporter, idle until a handler reports."""
         self._jobs = jobs
         self._notes: dict[Claim, Progress] = {}
         self._sending: dict[Claim, Progress] = {}
@@ -41,7 +41,7 @@ class ProgressReporter:
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Remember it; safe from any thread."""
-        # What cannot be written as UTF-8 would spoil the whole batch, notes of other jobs too.
+        # Text that is not valid UTF-8 would spoil the whole batch, notes of other jobs too.
         words = progress.note.encode("utf-8", "replace").decode("utf-8")
         if words != progress.note:
             progress = msgspec.structs.replace(progress, note=words)
@@ -70,14 +70,14 @@ class ProgressReporter:
             await report_last(self._jobs, [(claim, note)])
 
     def flush_from_thread(self, claim: Claim) -> None:
-        """The same from a thread of a handler's, which waits for it a moment."""
+        """Flush from a thread of a handler, which waits for it a moment."""
         if self._loop is None or _loop_of_this_thread() is not None:
             return
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self.flush(claim), self._loop).result(_PATIENCE)
 
     def mute(self, claim: Claim) -> None:
-        """Store nothing more of this run, which goes on; safe from any thread."""
+        """Store no more progress of this run, which continues; safe from any thread."""
         self.used = True
         self._muted.add(claim)
         self._notes.pop(claim, None)

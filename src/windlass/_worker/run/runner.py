@@ -57,11 +57,11 @@ _PATIENCE = 5.0
 _MOMENT = 1.0
 
 _NOTHING = core.Succeeded()
-"""What most handlers return."""
+"""The encoded result of most handlers."""
 
 
 class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs may take, and leave behind."""
+    """The limits of runs: time, and size of what they store."""
 
     result_limit: int
     error_limit: int
@@ -70,7 +70,7 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner uses in a worker, and neither in a child process nor in a dry run."""
+    """The parts of a runner in a worker, absent in a child process and in a dry run."""
 
     slots: Slots
     progress: ProgressReporter
@@ -115,7 +115,7 @@ class Runner:
         self.crashed: list[tuple[Claim, BaseException]] = []
         """The runs that crashed a moment ago, with what they raised."""
         self._crashes: dict[Claim, BaseException] = {}
-        """What runs that have not ended yet let out of the event loop."""
+        """Exceptions of unfinished runs that escaped from the event loop."""
         self._blamed = False
 
     def start(self, jobs: Iterable[ClaimedJob]) -> None:
@@ -159,7 +159,7 @@ class Runner:
             self.crash(claim, error)
 
     def _leaving(self) -> bool:
-        """Whether this worker is itself being cancelled."""
+        """Return whether this worker is itself being cancelled."""
         own = None if self._worker is None else self._worker.own
         if own is None or not own.cancelled:
             return False
@@ -228,7 +228,7 @@ class Runner:
         self._end(run, outcome)
 
     async def _reconsidered(self, run: Execution, outcome: Outcome) -> Outcome:
-        """What a run comes to that asked for more than its handler's end says."""
+        """Return the final outcome of a run that asked for more than its handler's end says."""
         claim, parts = run.job.claim, self._worker
         if run.wish is not None and isinstance(outcome, core.Succeeded):
             outcome = core.Snoozed(min(run.wish, FARTHEST))
@@ -271,7 +271,7 @@ class Runner:
         parts.lines.ended(job.claim)
 
     def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
-        """What a run may take: the job's own time, then the task's, then the app's."""
+        """Return the time limit of a run: the job's own, then the task's, then the app's."""
         limit = job.timeout
         if limit is None:
             limit = task.settings.timeout
@@ -310,7 +310,7 @@ class Runner:
     async def _innermost(
         self, run: Execution, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The handler inside its middleware; the time limit is around all of it."""
+        """Run the handler inside its middleware; the time limit is around all of it."""
         if task.is_async:
             return await task.function(*args, **kwargs)
         run.move(on_loop=False)  # as without middleware: a thread is asked to end and waited for
@@ -322,7 +322,7 @@ class Runner:
         return await value if inspect.isawaitable(value) else value
 
     async def _in_child(self, run: Execution, task: Task[..., Any], children: ChildPool) -> Outcome:
-        """The handler in a child process; its middleware runs here, around the call."""
+        """Run the handler in a child process; its middleware runs here, around the call."""
         run.move(on_loop=True)  # cancelling this body ends the child's run
         job, limit = run.job, self._limit(run.job, task)
         run.enter(entered=False)

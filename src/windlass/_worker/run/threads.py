@@ -16,21 +16,21 @@ __all__ = ["Return", "ThreadPool"]
 
 
 class Return:
-    """How a function ended.
+    """The end of a function.
 
-    Not the future's own exception: a future refuses StopIteration, a task that waits for one
-    chokes on GeneratorExit, and what nobody waits for any more would be logged as forgotten.
+    Not the future's own exception: a future refuses StopIteration, a task that waits for one chokes
+    on GeneratorExit, and an exception without a waiting caller would be logged as forgotten.
     """
 
     __slots__ = ("_error", "_value")
 
     def __init__(self, value: object, error: BaseException | None) -> None:
-        """One of the two counts."""
+        """Make it with a value or an error: one of the two counts."""
         self._value = value
         self._error = error
 
     def value(self) -> Any:
-        """What it returned; raises what it raised."""
+        """Return its result, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -47,7 +47,7 @@ class ThreadPool:
     """
 
     def __init__(self) -> None:
-        """No thread runs before the first function."""
+        """Make it; no thread runs before the first function."""
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._idle = 0
         self._count = 0
@@ -76,9 +76,9 @@ class ThreadPool:
             loop = future.get_loop()
             try:
                 end = Return(function(), None)
-            except BaseException as raised:  # noqa: BLE001 -- delivered to the loop, whatever it is
+            except BaseException as raised:  # noqa: BLE001 -- any error is delivered to the loop
                 end = Return(None, raised)
-            with suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with suppress(RuntimeError):  # the loop is gone: no caller waits any more
                 loop.call_soon_threadsafe(self._deliver, future, end)
             del work, future, function, end
 

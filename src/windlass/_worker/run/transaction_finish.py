@@ -38,17 +38,16 @@ class CommittedFinish(Succeeded, frozen=True, kw_only=True):
 class UndecidedFinish(Interrupted, frozen=True):
     """The handler's transaction may still be open, and this run must end: nothing is stored.
 
-    A success would stand although the writes are rolled back, and any other word would wait for
-    the transaction and keep everybody else waiting. Whoever looks for claims without an owner
-    finds this one when it is over.
+    A success would be stored although the writes are rolled back. Any other outcome would wait for
+    the transaction and delay all others. The reaper finds this claim when the transaction is over.
     """
 
 
 class FinishInTransaction:
     """``ctx.finish``: writes a success into the user's transaction, and reads it back at the end.
 
-    A commit whose answer was lost, a rollback, a transaction that somebody forgot: the handler may
-    say what it likes, the claim says what happened.
+    A commit whose answer was lost, a rollback, a forgotten transaction: the stored claim says what
+    happened, not the handler.
     """
 
     def __init__(
@@ -77,14 +76,14 @@ class FinishInTransaction:
         """Runs that have called finish, and what they asked to be written."""
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
-        """On a connection that is awaited."""
+        """Write the success on a connection that is awaited."""
         await self._progress.flush(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
             await self._storage.transactions.finish(connection, success)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
-        """On a connection that blocks: from any thread."""
+        """Write the success on a connection that blocks: from any thread."""
         self._progress.flush_from_thread(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
@@ -111,7 +110,7 @@ class FinishInTransaction:
         return success
 
     async def resolve(self, run: Execution, outcome: Outcome) -> Outcome:
-        """What a run that has called finish comes to, whatever its handler did afterwards."""
+        """Return the outcome of a run that has called finish, for any end of its handler."""
         success = self.asked.pop(run.job.claim)
         if self._storage.transactions is None:
             return Succeeded(success.result) if isinstance(outcome, Succeeded) else outcome
@@ -149,7 +148,7 @@ class FinishInTransaction:
                 await asyncio.sleep(pause)
             except asyncio.CancelledError:
                 if run.why is not StopCause.CANCEL:
-                    return None  # the worker stops, or was buried
+                    return None  # the worker stops, or was declared dead
             except StorageReplaced:
                 return None
             except StorageError as error:

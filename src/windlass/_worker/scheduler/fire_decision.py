@@ -1,4 +1,4 @@
-"""What follows for one schedule that is due: pure, so that every case can be looked at alone."""
+"""Decisions for one due schedule: pure, so that every case can be tested alone."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
 
 
 class FireDecision(msgspec.Struct, frozen=True):
-    """What is to be written for a schedule, and what it means."""
+    """The write for a schedule, and its meaning."""
 
     known: ScheduleView
     write: ScheduleWrite
     slots: tuple[datetime, ...] = ()
     """Those that get a run."""
     instead: ScheduleWrite | None = None
-    """What to write if as many runs are active as may be."""
+    """The write if the allowed number of runs is active."""
     state: ScheduleState | None = None
-    """What ``write`` says, if it brings jobs."""
+    """The state that ``write`` stores, if it brings jobs."""
 
 
 def decide_firing(
@@ -74,7 +74,7 @@ def decide_firing(
         next_at = waits
     slots, missed, after = due_firings(plan, next_at, at)
     if plan.job is None and not slots and not missed:
-        slots = [next_at]  # a chore that somebody has triggered between its slots
+        slots = [next_at]  # a schedule without a job that was triggered between its slots
     if plan.follows and after is None:
         after = at + _look_again(plan)
     state = msgspec.structs.replace(
@@ -100,7 +100,9 @@ def decide_firing(
 
 
 def without_held_keys(one: FireDecision, holders: Mapping[JobId, JobId]) -> FireDecision:
-    """The same move without the jobs whose unique keys others hold: their slots are left out."""
+    """Return the same move without the jobs whose unique keys others hold: their slots are left
+    out.
+    """
     state = one.state or one.known.state
     runs = [
         msgspec.structs.replace(run, job=None, outcome=SKIPPED_KEY.format(holders[run.job]))
@@ -129,8 +131,8 @@ def without_held_keys(one: FireDecision, holders: Mapping[JobId, JobId]) -> Fire
 
 
 def _with_end(state: ScheduleState, end: datetime) -> ScheduleState:
-    """The same, with the end of the last run written down: its job may be gone at the next look,
-    and one that is already gone has ended by now.
+    """Return the same, with the end of the last run written down: its job may be gone at the next
+    look, and one that is already gone has ended by now.
     """
     last = state.runs[-1]
     if last.job is None or last.active or last.ended_at is not None:
@@ -141,7 +143,9 @@ def _with_end(state: ScheduleState, end: datetime) -> ScheduleState:
 
 
 def _follow(plan: Schedule, last: ScheduleRun, at: datetime) -> datetime:
-    """When a rule that waits for the end of the last run fires next, or is looked at again."""
+    """Return when a rule that waits for the end of the last run fires next, or is
+    looked at again.
+    """
     if last.active or not isinstance(plan.rule, Every):
         return at + _look_again(plan)
     return (last.ended_at or last.slot) + plan.rule.period
@@ -164,7 +168,7 @@ def _started(
 
 
 def skip_slots(state: ScheduleState, slots: Sequence[datetime], why: str) -> ScheduleState:
-    """The same, with slots that get no run."""
+    """Return the same, with slots that get no run."""
     if not slots:
         return state
     runs = [ScheduleRun(slot, None, why) for slot in slots]
@@ -176,6 +180,8 @@ def skip_slots(state: ScheduleState, slots: Sequence[datetime], why: str) -> Sch
 
 
 def hold_schedule(known: ScheduleView, problem: str) -> FireDecision:
-    """It fires nothing until a process that declares it says so again, or a person does."""
+    """Hold a schedule: it fires nothing until a process declares it again, or an operator resumes
+    it.
+    """
     state = msgspec.structs.replace(known.state, problem=problem, held=known.row.next_at)
     return FireDecision(known, write_of(known, state, None))

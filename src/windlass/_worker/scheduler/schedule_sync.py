@@ -17,28 +17,27 @@ __all__ = ["DECLARE_INTERVAL", "Chores", "Plans", "ScheduleSync"]
 DECLARE_INTERVAL = timedelta(minutes=1)
 
 Plans = Callable[[], Awaitable[Mapping[str, Schedule]]]
-"""What the code has now, with the limits it needs in the store; the same object for what has not
-changed."""
+"""Returns the plans of the code, with the limits they need in the store; the same object for
+unchanged ones.
+"""
 
 
 class ScheduleSync:
     """Says what schedules this process's code has, also when a plugin comes or goes."""
 
     def __init__(self, schedules: Schedules, plans: Plans) -> None:
-        """Nothing is said before the first step."""
+        """Make it; nothing is stored before the first step."""
         self._schedules = schedules
         self._plans = plans
         self._said: dict[str, Schedule] = {}
 
     @property
     def names(self) -> Collection[str]:
-        """What this process has; it may still grow and shrink."""
+        """The schedules of this process; it may still grow and shrink."""
         return self._said.keys()
 
     async def step(self) -> bool:
-        """What is new since the last step, and of the rest that it is still there; whether
-        something was new.
-        """
+        """Store new plans, and report that the others still exist. Return whether one was new."""
         plans = await self._plans()
         new = {name: plan for name, plan in plans.items() if self._said.get(name) is not plan}
         old = [name for name in plans if name not in new]
@@ -54,7 +53,7 @@ class ScheduleSync:
 
 
 class Chores(Mapping[str, BoundChore]):
-    """What schedules without a job do, as this worker runs it."""
+    """The functions of schedules without a job, as this worker runs them."""
 
     def __init__(self, chores: Mapping[str, RunChore], services: Services) -> None:
         """``chores`` may still grow and shrink."""
@@ -62,7 +61,9 @@ class Chores(Mapping[str, BoundChore]):
         self._services = services
 
     def __getitem__(self, name: str) -> BoundChore:
-        """Of one that this process lacks: that its slot has come and nobody was there for it."""
+        """Return the function of a schedule; for one that this process lacks, a function that logs
+        the missed slot.
+        """
         chore = self._chores.get(name)
         return partial(_missing, name) if chore is None else partial(chore, self._services)
 

@@ -1,4 +1,4 @@
-"""Due schedules → jobs, each slot once, whoever else does the same."""
+"""Due schedules → jobs, each slot once, with any number of schedulers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from windlass._core.job.event import enqueued_event
 from windlass._core.job.job import JobId
 from windlass._core.schedule.schedule import ScheduleRun
 from windlass._observe.bus import Bus
+from windlass._plugins.names import OURS
 from windlass._schedules.edits import (
     UNDECLARED,
     Schedules,
@@ -24,7 +25,13 @@ from windlass._schedules.edits import (
     trim_runs,
     write_of,
 )
-from windlass._storage.protocol.schedules import ScheduleAnswer, ScheduleRow, ScheduleWrite, Written
+from windlass._storage.protocol.schedules import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import breaker_name
 from windlass._worker.liveness.leader import Leader
@@ -48,7 +55,7 @@ DUE_PER_STEP = 200
 _MOST_JOBS = 1_000
 """In one write: what was missed by many schedules at once must not hold up the store."""
 STANDBY_DELAY = timedelta(seconds=2)
-"""Who does not lead fires what the leader has left for so long: its death is no gap."""
+"""Seconds after which other workers fire what the leader has left: its death is no gap."""
 _NOTICE = timedelta(milliseconds=50)
 _TRIES = 5
 _CHORES_END, _CHORES_UNWIND = 0.5, 0.5
@@ -88,6 +95,7 @@ class Scheduler:
         self._looks_soon = False
         self._notice = _NOTICE
         self._hinted = False
+        self._all_paused = False
         self._next_at: datetime | None = None
         self.pause: timedelta = poll
         """Until something is due."""
@@ -142,7 +150,7 @@ class Scheduler:
         self.pause = self._poll
         if self._looks_soon:  # this look is also the one that a hint has asked for
             self._take_hint()
-        due = await self._store.due(DUE_PER_STEP)
+        due = await self._due()
         self._learn(due.rows[0].next_at if due.rows else due.next_at)
         patience = timedelta(0) if self._leader.leading else STANDBY_DELAY
         ours = [row for row in due.rows if due.at - (row.next_at or due.at) >= patience]
@@ -154,6 +162,20 @@ class Scheduler:
         full = len(due.rows) == DUE_PER_STEP and bool(ours)
         self.pause = timedelta(0) if full else min(max(until, timedelta(0)), self._poll)
         return fired
+
+    async def _due(self) -> DueSchedules:
+        """Read what is due. A pause of all schedules leaves out the upkeep of the storage."""
+        due = await self._store.due(DUE_PER_STEP)
+        if due.paused is not self._all_paused:
+            self._all_paused = due.paused
+            log.info("all schedules are %s", "paused" if due.paused else "resumed")
+        if not due.paused:
+            return due
+        ours = [name for name in self._chores if name.startswith(f"{OURS}.")]
+        planned = [(row.next_at, row) for row in await self._store.rows(ours) if row.next_at]
+        later = [at for at, _ in planned if at > due.at]
+        rows = [row for at, row in planned if at <= due.at]
+        return DueSchedules(due.at, rows, min(later, default=None), paused=True)
 
     async def _fire(self, rows: Sequence[ScheduleRow], at: datetime) -> int:
         known: list[ScheduleView] = []
@@ -193,7 +215,7 @@ class Scheduler:
         return len(made)
 
     async def _disable(self, broken: UnreadableSchedule) -> None:
-        """It stays as it is and is never due again, until somebody mends it."""
+        """Keep it as it is and never due again, until an operator repairs it."""
         row = broken.row
         log.error("schedule %s cannot be read and does not fire: %s", row.name, broken.problem)
         await self._store.write(
@@ -228,7 +250,7 @@ class Scheduler:
     async def _ends(
         self, known: Sequence[ScheduleView], ended: Mapping[JobId, str]
     ) -> Mapping[JobId, datetime]:
-        """When the last runs of those that wait for it have ended, where it can be read."""
+        """Return when the last runs of those that wait for it have ended, where it can be read."""
         last = [k.state.runs[-1].job for k in known if k.state.plan.follows and k.state.runs]
         asked = [job for job in last if job is not None and job in ended]
         jobs = await self._storage.admin.get(asked) if asked else ()
@@ -260,7 +282,7 @@ class Scheduler:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 -- a limit that is gone, a job that cannot be stored
-            if len(moves) > 1:  # the fault of one of them alone: strangers in a batch do not meet
+            if len(moves) > 1:  # one schedule must not fail the others of its batch
                 half = len(moves) // 2
                 return await self._write(moves[:half]) + await self._write(moves[half:])
             log.warning(
@@ -310,7 +332,7 @@ class Scheduler:
             outcome = f"failed: {type(error).__name__}: {error}"
         try:
             await self._tell(name, slot, outcome)
-        except WindlassError as error:  # the storage, or somebody has deleted it meanwhile
+        except WindlassError as error:  # the storage failed, or it was deleted meanwhile
             log.debug("cannot store the outcome of %s: %s", name, error)
 
     async def _tell(self, name: str, slot: datetime, outcome: str) -> None:
@@ -341,13 +363,15 @@ class Scheduler:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was asked to end, and not merely something that it awaits."""
+    """Return whether this task was asked to end, and not merely something that it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def _in_chunks(moves: Sequence[FireDecision]) -> Iterator[list[FireDecision]]:
-    """In order, with a bounded number of jobs in each; one schedule stays whole."""
+    """Yield decisions in order, with a bounded number of jobs in each chunk; one schedule stays
+    whole.
+    """
     bite: list[FireDecision] = []
     jobs = 0
     for one in moves:

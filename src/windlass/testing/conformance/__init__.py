@@ -71,6 +71,7 @@ from windlass.testing.conformance.queues.max_running import MaxRunningConformanc
 from windlass.testing.conformance.queues.retention import RetentionConformance
 from windlass.testing.conformance.queues.settings import QueueSettingsConformance
 from windlass.testing.conformance.schedules.fire import FireConformance, OverlapConformance
+from windlass.testing.conformance.schedules.pause import SchedulePauseConformance
 from windlass.testing.conformance.schedules.schedules import DueConformance, ScheduleConformance
 from windlass.testing.conformance.storage import (
     QueueWakeupConformance,
@@ -156,6 +157,7 @@ __all__ = [
     "RetryConformance",
     "RollupConformance",
     "ScheduleConformance",
+    "SchedulePauseConformance",
     "SecretConformance",
     "ShortIdConformance",
     "SoloConformance",
@@ -218,6 +220,7 @@ ALL: tuple[type, ...] = (
     DueConformance,
     FireConformance,
     OverlapConformance,
+    SchedulePauseConformance,
     MaintenanceConformance,
     RetentionConformance,
     JobReadConformance,
@@ -250,8 +253,9 @@ ALL: tuple[type, ...] = (
 """Every suite that holds for every backend, in the order of a job's way."""
 
 LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
-"""What holds besides where the jobs live on the machine that runs them."""
+"""Further promises of a storage on the machine that runs it."""
 
 TELLING: tuple[type, ...] = (QueueWakeupConformance,)
-"""What holds besides where a hint names its queues. In a SQLite file it does not: the watcher sees
-that something was committed, not what."""
+"""Further promises of a storage whose hints name their queues. A SQLite file cannot: the watcher
+sees that something was committed, not what.
+"""

@@ -72,7 +72,7 @@ class LogConformance:
         chunks = await storage.journal.logs(first.claim.job)
         assert told(chunks) == [(1, 2, ["a"]), (1, 10, ["b"]), (2, 1, ["c"])]
 
-    async def test_reading_goes_on_after_what_was_read(
+    async def test_reading_continues_after_the_last_chunk(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         first, now = await started(storage), clock.now()
@@ -232,7 +232,7 @@ class EventConformance:
         found = await storage.journal.events(now, now + HOUR, limit=10)
         assert [event.job for event in found] == jobs[2:]
 
-    async def test_old_events_are_pruned_in_bites(
+    async def test_old_events_are_pruned_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         one, two = await add(storage, a_job(), a_job())

@@ -42,7 +42,7 @@ class NewerSchemaConformance:
         await upgrade()
         assert (await storage.jobs.outlook(["default"])).claimable
 
-    async def test_what_was_claimed_before_can_still_be_ended(
+    async def test_claims_made_before_can_still_be_ended(
         self, storage: Storage, upgrade: Upgrade
     ) -> None:
         await enlist(storage)

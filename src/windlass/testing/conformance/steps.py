@@ -45,31 +45,31 @@ POLICY = Policy(backoff=Backoff.fixed(MINUTE))
 
 
 def a_job(**asked: Any) -> NewJob:
-    """A job nobody said anything special about, but for what is asked."""
+    """Return a job with defaults, except for the given values."""
     return msgspec.structs.replace(NewJob(id=new_job_id(), task="conform"), **asked)
 
 
 def keyed(key: str, window: Window = Window.UNTIL_FINISHED, **asked: Any) -> NewJob:
-    """A job with a unique key."""
+    """Return a job with a unique key."""
     period = HOUR if window is Window.FOR_A_TIME else None
     return a_job(unique=UniqueKey(key, window, period), **asked)
 
 
 def limited(*limits: str, **asked: Any) -> NewJob:
-    """A job that counts against limits: ``"name"`` or ``"name:key"``."""
+    """Return a job that counts against limits: ``"name"`` or ``"name:key"``."""
     parts = [limit.partition(":") for limit in limits]
     return a_job(limits=tuple(LimitUse(name, key) for name, _, key in parts), **asked)
 
 
 def a_worker(worker: str = "w1", *, lease: timedelta = timedelta(seconds=30)) -> WorkerStart:
-    """What a worker says about itself."""
+    """Return a worker's registration."""
     return WorkerStart(
         id=worker, host="host", pid=1, version="0", queues=["default"], slots=10, lease=lease
     )
 
 
 def a_note(**said: Any) -> AuditNote:
-    """Who orders something, but for what is said."""
+    """Return an audit note with defaults, except for the given values."""
     note = AuditNote(id=new_job_id(), who="alice", what="jobs.try")
     return msgspec.structs.replace(note, **said)
 
@@ -135,7 +135,7 @@ async def claim_one(storage: Storage, worker: str = "w1", *, solo: bool = False)
 
 
 async def started(storage: Storage, job: NewJob | None = None, worker: str = "w1") -> ClaimedJob:
-    """A running job: its worker enlisted, itself stored and claimed."""
+    """Return a running job: its worker enlisted, itself stored and claimed."""
     await enlist(storage, worker)
     (wanted,) = await add(storage, job or a_job())
     claimed = await claim_one(storage, worker)
@@ -144,7 +144,7 @@ async def started(storage: Storage, job: NewJob | None = None, worker: str = "w1
 
 
 async def end(storage: Storage, *transitions: Transition) -> list[TransitionAnswer]:
-    """Apply transitions, whatever becomes of them."""
+    """Apply transitions, with any answer."""
     return list((await storage.jobs.apply(transitions)).answers)
 
 
@@ -169,7 +169,7 @@ async def succeeded(storage: Storage, job: ClaimedJob) -> TransitionAnswer:
 
 
 async def failed(storage: Storage, job: NewJob | None = None, **asked: Any) -> JobId:
-    """A failed job's id."""
+    """Return a failed job's id."""
     running = await started(storage, job or a_job(**asked))
     await happened(storage, running, GaveUp(OOPS))
     return running.claim.job
@@ -178,7 +178,7 @@ async def failed(storage: Storage, job: NewJob | None = None, **asked: Any) -> J
 async def obeyed(
     storage: Storage, order: JobAction, *jobs: JobId, note: AuditNote | None = None
 ) -> list[ActionResult]:
-    """What became of an order for each of these jobs."""
+    """Return the results of an action for each of these jobs."""
     return list(await storage.orders.order(order, jobs, note or a_note()))
 
 
@@ -218,7 +218,7 @@ async def _require(
 async def throttled(
     storage: Storage, job: ClaimedJob, *cools: timedelta, delay: timedelta = timedelta(0)
 ) -> TransitionAnswer:
-    """End a claim because somebody upstream said "not now"."""
+    """End a claim as throttled."""
     return await ended(storage, throttle(job, by=job.worker, delay=delay, cools=cools))
 
 
@@ -226,7 +226,7 @@ async def throttled(
 
 
 async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> JobRecord:
-    """The stored job, which must be there."""
+    """Return the stored job, which must be there."""
     match job:
         case ClaimedJob():
             wanted = job.claim.job
@@ -240,7 +240,7 @@ async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> JobRecord:
 
 
 async def every(storage: Storage, wanted: JobFilter, *, limit: int = 100) -> list[JobId]:
-    """The ids of all matching jobs, newest first, however many pages they take."""
+    """Return the ids of all matching jobs, newest first, however many pages they take."""
     found: list[JobId] = []
     page = await storage.admin.find(wanted, limit=limit)
     found += [job.id for job in page]
@@ -253,7 +253,7 @@ async def every(storage: Storage, wanted: JobFilter, *, limit: int = 100) -> lis
 
 
 async def total(storage: Storage) -> int:
-    """How many jobs are stored, in whatever state."""
+    """Count the stored jobs of all states."""
     return sum(
         queue.ready
         + queue.scheduled
@@ -267,7 +267,7 @@ async def total(storage: Storage) -> int:
 
 
 async def queue_record(storage: Storage, queue: str = "default") -> QueueRecord:
-    """What is known of a queue; of one that is not listed, nothing."""
+    """Return the record of a queue; an empty one if it is not listed."""
     records = {record.queue: record for record in await storage.queues.queues()}
     return records.get(queue, QueueRecord(queue=queue))
 

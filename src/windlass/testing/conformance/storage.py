@@ -43,14 +43,16 @@ QUIET = 0.03
 
 @asynccontextmanager
 async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
-    """What is done inside wakes a subscriber; one for these queues, if some are named."""
+    """Check that the block wakes a subscriber; one for these queues, if some are named."""
     async with _subscribed(storage, queues) as called:
         yield
         assert await _comes(called, PATIENCE), "nobody was woken"
 
 
 async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *queues: str) -> bool:
-    """Whether what is done does not wake a subscriber, for these queues if some are named."""
+    """Return whether what is done does not wake a subscriber, for these queues if some
+    are named.
+    """
     for _ in range(3):  # one hint may be that of a connection that begins to listen
         async with _subscribed(storage, queues) as called:
             await act()
@@ -81,7 +83,7 @@ async def _comes(called: asyncio.Event, patience: float) -> bool:
 
 
 class WakeupConformance:
-    """Hints: everybody polls too, but nobody should have to."""
+    """Hints: all subscribers poll too, but should not have to."""
 
     async def test_a_new_job_wakes(self, storage: Storage) -> None:  # ENQ-10
         async with woken(storage):
@@ -113,7 +115,7 @@ class WakeupConformance:
         async with woken(storage, "mail"):
             await storage.admin.resume("mail")
 
-    async def test_a_deduplicated_job_wakes_nobody(self, storage: Storage) -> None:  # ENQ-10
+    async def test_a_deduplicated_job_wakes_no_subscriber(self, storage: Storage) -> None:  # ENQ-10
         await add(storage, keyed("only one"))
 
         async def again() -> None:
@@ -138,7 +140,7 @@ class WakeupConformance:
         async with woken(storage, "bulk"):
             await happened(storage, running, Succeeded())
 
-    async def test_who_waits_for_any_change_hears_of_every_queue(self, storage: Storage) -> None:
+    async def test_a_subscriber_without_queues_hears_of_every_queue(self, storage: Storage) -> None:
         async with woken(storage):
             await add(storage, a_job(queue="mail"))
 
@@ -215,7 +217,7 @@ class WakeupConformance:
         async with woken(storage):
             await add(storage, a_job())
 
-    async def test_who_unsubscribed_is_not_called(self, storage: Storage) -> None:
+    async def test_an_unsubscribed_callback_is_not_called(self, storage: Storage) -> None:
         calls: list[None] = []
         unsubscribe = storage.wakeups.subscribe(lambda: calls.append(None))
         unsubscribe()

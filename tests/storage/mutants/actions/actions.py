@@ -53,7 +53,7 @@ class TakesEachIdOnce(MemoryActions):
         return [answers[job] for job in ids]
 
 
-@fails(ActionConformance.test_nobody_at_all_is_answered_by_nothing)
+@fails(ActionConformance.test_no_ids_give_no_answers)
 class RecordsEveryWord(MemoryActions):
     """What was ordered is recorded whether or not it took effect."""
 
@@ -114,7 +114,7 @@ class MovesWhatIsDueToTheEnd(MemoryActions):
         return super()._run_now(row, now)
 
 
-@fails(ActionConformance.test_a_repeated_order_changes_nothing_and_is_answered_as_the_first_time)
+@fails(ActionConformance.test_a_repeated_action_changes_nothing_and_gets_the_first_answer)
 class ForgetsWhatItAnswered(AuditRows):
     """A repeated order is carried out again."""
 
@@ -131,7 +131,7 @@ class RepeatsAreAnsweredByUnknown(AuditRows):
         return answers and [ActionResult.UNKNOWN for _ in answers]
 
 
-@fails(ActionConformance.test_an_order_that_came_to_nothing_may_be_given_again)
+@fails(ActionConformance.test_an_action_without_effect_may_be_repeated)
 class RemembersRefusals(MemoryActions):
     """What came to nothing once is refused for ever."""
 
@@ -144,7 +144,7 @@ class RemembersRefusals(MemoryActions):
         return answers
 
 
-@fails(ActionConformance.test_orders_wake)
+@fails(ActionConformance.test_actions_wake_subscribers)
 class WakesNobodyAfterOrders(MemoryDatabase):
     """Whoever waits hears nothing."""
 
@@ -295,7 +295,7 @@ class NeverDueInThePast(_Edits):
         return replace(edit, due=edit.due and max(edit.due, now))
 
 
-@fails(EditConformance.test_an_instant_nobody_can_wait_for_is_brought_into_the_calendar)
+@fails(EditConformance.test_an_instant_beyond_the_calendar_is_brought_into_it)
 class StoresAnyInstant(MemoryActions):
     """A due time beyond the calendar is stored as it is."""
 
@@ -331,7 +331,7 @@ class LeavesLanesByMoving(MemoryActions):
         return super()._edit(row, edit, now)
 
 
-@fails(EditConformance.test_what_is_not_named_stays_as_it_is)
+@fails(EditConformance.test_omitted_fields_stay_as_they_are)
 class EditsMakeDue(_Edits):
     """Whoever edits a job without a due time makes it due now."""
 
@@ -364,7 +364,7 @@ class DeletesEndedJobsOnly(MemoryActions):
 
 @fails(
     DeleteConformance.test_a_deleted_waiting_job_is_never_claimed,
-    DeleteConformance.test_its_lane_goes_on_without_it,
+    DeleteConformance.test_its_lane_continues_without_it,
     DeleteConformance.test_an_end_of_its_last_claim_that_comes_late_is_unknown,
 )
 class DeletesTheIdOnly(MemoryDatabase):
@@ -433,7 +433,7 @@ class ActsOnAnOldLook(MemoryActions):
         return await super().order(order, ids, note)
 
 
-@fails(ActionRaceConformance.test_an_order_and_its_repeat_at_the_same_time_are_one)
+@fails(ActionRaceConformance.test_an_action_and_its_repeat_at_the_same_time_are_one)
 class LooksForRepeatsEarly(MemoryActions):
     """Of two that come at the same time each takes itself for the first."""
 

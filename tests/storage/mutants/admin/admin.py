@@ -282,7 +282,7 @@ class RunsEverythingNow(MemoryActions):
 
 
 @fails(
-    QueueConformance.test_a_paused_queue_gives_nothing_and_others_go_on,
+    QueueConformance.test_only_the_paused_queue_gives_no_jobs,
     QueueConformance.test_a_paused_queue_promises_nothing,
 )
 class IgnoresPauses(ClaimRules):
@@ -326,7 +326,7 @@ class HidesPauses(MemoryAdmin):
 # --- chores -----------------------------------------------------------------------------------
 
 
-@fails(MaintenanceConformance.test_promotion_goes_on_in_bites_until_nothing_is_due)
+@fails(MaintenanceConformance.test_promotion_continues_in_chunks_until_nothing_is_due)
 class PromotesEverything(MemoryMaintenance):
     """One promotion takes all that is due."""
 
@@ -388,7 +388,7 @@ class CancelledJobsFallDue(MemoryDatabase):
         return min((row.due for row in rows), default=None)
 
 
-@fails(MaintenanceConformance.test_expired_jobs_are_discarded_in_bites)
+@fails(MaintenanceConformance.test_expired_jobs_are_discarded_in_chunks)
 class ExpiresEverything(MemoryMaintenance):
     """One call discards all that has expired."""
 
@@ -420,7 +420,7 @@ class PrunesAtTheAge(MemoryMaintenance):
         return await super().prune(state=state, older_than=younger, limit=limit, apart=apart)
 
 
-@fails(MaintenanceConformance.test_pruning_takes_bites_and_the_history_with_it)
+@fails(MaintenanceConformance.test_pruning_deletes_in_chunks_with_the_history)
 class PrunesEverything(MemoryMaintenance):
     """One call prunes all that is old."""
 

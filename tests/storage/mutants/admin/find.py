@@ -159,7 +159,7 @@ class FoldsEveryLetter(_Matches):
 
 
 @fails(
-    TextConformance.test_no_character_has_a_meaning_of_its_own,
+    TextConformance.test_no_character_is_a_wildcard,
     TextConformance.test_the_same_words_are_found_in_errors,
 )
 class TakesUnderscoresForAnything(_Matches):
@@ -182,7 +182,7 @@ class ReadsTextOnly(_Matches):
         return (wanted.text or "") in row.asked.payload.decode()
 
 
-@fails(TextConformance.test_what_people_may_not_see_is_not_found_and_ends_no_page)
+@fails(TextConformance.test_hidden_text_is_not_found_and_ends_no_page)
 class SearchesWhatIsHidden(_Matches):
     """A secret argument is found."""
 
@@ -228,7 +228,7 @@ class GivesMoreThanAsked(MemoryAdmin):
         return await super().find(wanted, limit=limit + 1)
 
 
-@fails(PageConformance.test_what_comes_and_goes_between_pages_moves_nothing)
+@fails(PageConformance.test_jobs_that_come_and_go_between_pages_move_no_other)
 class CountsFromTheNewest(MemoryAdmin):
     """The next page is a number of jobs further on, whatever has come since."""
 
@@ -309,7 +309,7 @@ class TakesTheFirstInLine(MemoryAdmin):
 
 @fails(
     QueueCountConformance.test_jobs_in_lanes_and_suspects_are_ready_too,
-    QueueCountConformance.test_a_cap_counts_whatever_kind_of_waiting,
+    QueueCountConformance.test_a_cap_applies_to_every_kind_of_waiting,
 )
 class CountsTheCommonLineOnly(MemoryAdmin):
     """Jobs in lanes do not count as ready."""

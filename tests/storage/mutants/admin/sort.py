@@ -43,7 +43,7 @@ class ListsFailuresByNumber(_Lists):
         return sorted(rows, key=_number)
 
 
-@fails(SortConformance.test_ended_jobs_are_listed_by_when_they_ended_whatever_ended_them)
+@fails(SortConformance.test_ended_jobs_of_every_state_are_listed_by_their_end)
 class ListsStateByState(_Lists):
     """Each state by itself is in order."""
 
@@ -94,7 +94,7 @@ class PagesByInstantAlone(MemoryAdmin):
         return super()._in_order(wanted, order, now)
 
 
-@fails(SortConformance.test_what_changes_between_pages_moves_nothing_else)
+@fails(SortConformance.test_a_job_that_changes_between_pages_moves_no_other)
 class CountsFailures(MemoryAdmin):
     """The next page is a number of jobs further on, whatever has ended since."""
 

@@ -39,7 +39,7 @@ class _Dumps(MemoryCopy):
         return self.spoiled(super()._dumped(row, now), row)
 
 
-@fails(DumpConformance.test_what_hangs_on_a_job_comes_out_with_it)
+@fails(DumpConformance.test_history_and_logs_of_a_job_are_dumped_with_it)
 class DumpsPastKeys(_Dumps):
     """How long a key was held comes out when it is not held any more."""
 
@@ -47,7 +47,7 @@ class DumpsPastKeys(_Dumps):
         return replace(stored, key_until=row.key_until)
 
 
-@fails(DumpConformance.test_claim_numbers_go_on_where_they_were)
+@fails(DumpConformance.test_claim_numbers_continue_where_they_were)
 class DumpsNoHistory(_Dumps):
     """The history stays behind."""
 
@@ -55,7 +55,7 @@ class DumpsNoHistory(_Dumps):
         return replace(stored, history=())
 
 
-@fails(DumpConformance.test_logs_go_along_and_go_on)
+@fails(DumpConformance.test_logs_are_copied_and_continue)
 class DumpsNoLogs(_Dumps):
     """The log lines stay behind."""
 
@@ -107,7 +107,7 @@ class RestoresWithoutPriorities(_Restores):
 
 @fails(
     DumpConformance.test_later_jobs_are_due_elsewhere_when_they_were_here,
-    RestoreConformance.test_a_restored_job_obeys_orders,
+    RestoreConformance.test_a_restored_job_can_be_changed_by_actions,
 )
 class RestoresNobodyInLine(_Restores):
     """A restored job that waits stands nowhere."""

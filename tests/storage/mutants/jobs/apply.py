@@ -27,7 +27,7 @@ from windlass.testing.conformance import (
 
 @fails(
     FenceConformance.test_a_late_finish_after_another_claim_is_refused,
-    FenceConformance.test_a_claim_of_the_same_worker_is_told_from_its_earlier_one,
+    FenceConformance.test_a_claim_of_the_same_worker_is_distinguished_from_its_earlier_one,
 )
 class AcceptsEarlierClaims(MemoryDatabase):
     """Any claim of a running job may end it."""
@@ -39,7 +39,7 @@ class AcceptsEarlierClaims(MemoryDatabase):
 
 @fails(
     FenceConformance.test_a_late_finish_after_reaping_is_refused,
-    WorkerDeathConformance.test_a_buried_worker_may_finish_until_its_claim_is_ended,
+    WorkerDeathConformance.test_a_dead_worker_may_finish_until_its_claim_is_ended,
 )
 class AcceptsEndedClaims(MemoryDatabase):
     """The last claim may end a job though it was ended before."""
@@ -96,7 +96,7 @@ class ClaimsForgetEndings(ClaimRules):
         row.ended = None
 
 
-@fails(FenceConformance.test_a_repeat_by_somebody_else_is_refused)
+@fails(FenceConformance.test_a_repeat_by_another_worker_is_refused)
 class AnybodyMayRepeat(ApplyRules):
     """A repeat is recognised whoever makes it."""
 

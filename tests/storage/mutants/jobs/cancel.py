@@ -51,7 +51,7 @@ class CancelsRunningJobsAtOnce(MemoryJobs):
         return super()._cancel(job, now)
 
 
-@fails(CancelConformance.test_the_worker_hears_of_it_with_its_next_beat)
+@fails(CancelConformance.test_the_worker_gets_the_request_with_its_next_heartbeat)
 class TellsNobody(MemoryWorkers):
     """A beat does not tell of cancel requests."""
 
@@ -60,7 +60,7 @@ class TellsNobody(MemoryWorkers):
         return HeartbeatAnswer(beat.live, beat.at, (), beat.holding)
 
 
-@fails(CancelConformance.test_the_worker_may_ask_what_is_to_be_cancelled_between_beats)
+@fails(CancelConformance.test_the_worker_may_read_cancel_requests_between_heartbeats)
 class TellsOfForeignRequests(MemoryWorkers):
     """A worker is told to cancel what others run."""
 

@@ -62,7 +62,7 @@ class EveryClaimIsAStart(ApplyRules):
         super().note_start(row, started=True)
 
 
-@fails(FirstStartConformance.test_what_a_leaving_worker_does_not_mention_was_not_started)
+@fails(FirstStartConformance.test_claims_that_a_leaving_worker_does_not_mention_were_not_started)
 class LeavingEndsRuns(MemoryWorkers):
     """What a leaving worker holds counts as started."""
 

@@ -165,7 +165,7 @@ class FollowsTooSoon(ApplyRules):
         return super().end(replace(transition, then=None), now)
 
 
-@fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_whatever_it_says)
+@fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_with_any_on_conflict)
 class FollowUpsReplace(ApplyRules):
     """What follows may replace who holds its key."""
 
@@ -192,7 +192,7 @@ class FailedJobsCount(ApplyRules):
             self._db.running[ghost.seq] = ghost
 
 
-@fails(FollowUpConformance.test_a_limit_nobody_defined_is_an_error_and_nothing_has_happened)
+@fails(FollowUpConformance.test_an_undefined_limit_is_an_error_and_changes_nothing)
 class ChecksLimitsTooLate(ApplyRules):
     """That a limit is unknown comes out when half is done."""
 
@@ -234,7 +234,7 @@ class LosesFollowUps(_Storing):
         return job.on_failure and FollowUp(task=job.on_failure.task)
 
 
-@fails(OnFailureConformance.test_what_is_left_out_comes_back_as_it_was_meant)
+@fails(OnFailureConformance.test_omitted_fields_of_a_follow_up_come_back_as_defaults)
 class FollowsInItsQueue(_Storing):
     """What is to follow waits in the queue of the failed job."""
 
@@ -250,7 +250,7 @@ class EverybodyIsFollowed(_Storing):
         return job.on_failure or FollowUp(task=job.task)
 
 
-@fails(OnFailureConformance.test_who_buries_a_worker_gets_it_with_the_orphan)
+@fails(OnFailureConformance.test_the_reaper_gets_the_follow_up_with_the_orphan)
 class OrphansHaveNone(MemoryWorkers):
     """Whoever buries a worker does not hear what is to follow."""
 

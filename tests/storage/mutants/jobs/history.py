@@ -61,7 +61,7 @@ class BlamesTheReaper(ApplyRules):
         row.worker = worker
 
 
-@fails(HistoryConformance.test_what_ends_without_an_error_pushes_no_error_out)
+@fails(HistoryConformance.test_attempts_without_an_error_push_no_error_out_of_the_history)
 class RemembersTheNewestOnly(ApplyRules):
     """Errors are forgotten like everything else: the newest nine stay."""
 
@@ -177,7 +177,7 @@ class ForgetsWhatItDeletes(ApplyRules):
             self._db.tallies.clear()
 
 
-@fails(RollupConformance.test_what_a_leaving_worker_gives_back_is_counted)
+@fails(RollupConformance.test_jobs_released_by_a_leaving_worker_are_counted)
 class CountsNoReleases(ApplyRules):
     """What is given back is not counted."""
 
@@ -213,7 +213,7 @@ class RollupsOfTheLastWorker(ApplyRules):
         super().count(row, verb, now)
 
 
-@fails(RollupConformance.test_old_rollups_are_pruned_in_bites)
+@fails(RollupConformance.test_old_rollups_are_pruned_in_chunks)
 class PrunesAllRollups(MemoryMaintenance):
     """One call prunes all rollups that are old."""
 

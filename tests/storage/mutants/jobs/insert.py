@@ -38,7 +38,7 @@ class StartsAtAttemptOne(MemoryDatabase):
         return row
 
 
-@fails(InsertConformance.test_times_beyond_the_calendar_stop_nobody)
+@fails(InsertConformance.test_times_beyond_the_calendar_block_no_job)
 class StopsAtTheEndOfTime(ClaimRules):
     """A claim cannot look at a job that is never due."""
 

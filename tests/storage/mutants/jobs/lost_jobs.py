@@ -38,7 +38,9 @@ class ForgetsLosses(ApplyRules):
         super().accept(row, replace(transition, lost=0, solo=False), verb, now)
 
 
-@fails(LostJobConformance.test_what_teaches_nothing_keeps_the_losses_and_the_solo_mark)
+@fails(
+    LostJobConformance.test_interrupted_snoozed_and_throttled_runs_keep_the_losses_and_the_solo_mark
+)
 class SnoozesClearSuspicion(ApplyRules):
     """A snooze or a throttle clears the marks of suspicion."""
 
@@ -56,7 +58,7 @@ class OrphansAreRetried(MemoryWorkers):
         return [replace(job, on_lost="retry") for job in await super().orphans(limit)]
 
 
-@fails(LostJobConformance.test_what_follows_a_loss_is_kept_with_the_job)
+@fails(LostJobConformance.test_the_rule_for_a_loss_is_stored_with_the_job)
 class ForgetsWhatFollowsALoss(MemoryDatabase):
     """What is to follow a loss is not stored."""
 
@@ -64,7 +66,7 @@ class ForgetsWhatFollowsALoss(MemoryDatabase):
         return super().add(replace(asked, on_lost="retry"), now)
 
 
-@fails(LostJobConformance.test_what_follows_a_loss_goes_along_to_another_store)
+@fails(LostJobConformance.test_the_rule_for_a_loss_is_copied_to_another_store)
 class CopiesForgetWhatFollowsALoss(MemoryCopy):
     """What is to follow a loss does not come out."""
 

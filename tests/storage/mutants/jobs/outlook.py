@@ -47,7 +47,7 @@ class LimitsAlone(MemoryJobs):
         return msgspec.structs.replace(await super().outlook(queues), next_at=None)
 
 
-@fails(OutlookConformance.test_what_is_overdue_in_a_paused_queue_hides_no_other)
+@fails(OutlookConformance.test_an_overdue_job_in_a_paused_queue_hides_no_other)
 class LooksIntoPausedQueues(MemoryJobs):
     """A paused queue has an outlook, too."""
 
@@ -55,7 +55,7 @@ class LooksIntoPausedQueues(MemoryJobs):
         yield from (self._db.rows[place[-1]].due for place in self._db.later[queue])
 
 
-@fails(OutlookConformance.test_what_is_overdue_in_a_full_queue_hides_no_other)
+@fails(OutlookConformance.test_an_overdue_job_in_a_full_queue_hides_no_other)
 class TheFirstOfAll(MemoryJobs):
     """Only the first due time of all queues is looked at, and it has passed."""
 

@@ -58,7 +58,7 @@ class TakesAnyRepeat(MemoryJobs):
         """Ask nothing."""
 
 
-@fails(RepeatedIdConformance.test_an_order_that_names_another_call_is_refused)
+@fails(RepeatedIdConformance.test_an_audited_insert_with_the_id_of_another_call_is_refused)
 class OrdersAnything(MemoryActions):
     """An order is not asked what its id names."""
 

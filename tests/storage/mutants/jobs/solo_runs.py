@@ -27,7 +27,7 @@ class IgnoresTheSoloMark(MemoryDatabase):
         row.solo = solo
 
 
-@fails(SoloConformance.test_callers_are_told_that_one_waits_to_run_alone)
+@fails(SoloConformance.test_callers_learn_that_a_solo_job_waits)
 class NeverTellsOfSoloJobs(ClaimRules):
     """Nobody hears that a job waits to run alone."""
 
@@ -73,7 +73,7 @@ class SoloJobsHaveNoLimits(ClaimRules):
         return visit.solo or super().admit(visit, row)
 
 
-@fails(SoloConformance.test_nobody_is_told_of_a_solo_job_whose_limits_are_closed)
+@fails(SoloConformance.test_a_solo_job_with_closed_limits_is_not_announced)
 class TellsOfClosedSoloJobs(ClaimRules):
     """Workers drain for a suspected job that its limits hold back."""
 

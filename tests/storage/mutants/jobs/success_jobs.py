@@ -36,7 +36,7 @@ class FollowsNothingThatWasToBeCancelled(ApplyRules):
         super().accept(row, transition, verb, now)
 
 
-@fails(SuccessJobConformance.test_what_gives_way_to_a_cancel_request_is_followed_by_nothing)
+@fails(SuccessJobConformance.test_a_transition_replaced_by_a_cancel_inserts_no_follow_up)
 class FollowsWhatWasCancelled(ApplyRules):
     """What gives way to a cancel request is followed all the same."""
 
@@ -93,7 +93,7 @@ class FollowsOneByOne(ApplyRules):
 
 @fails(
     SuccessJobConformance.test_it_is_left_out_while_its_key_is_held,
-    SuccessJobConformance.test_a_run_that_goes_on_keeps_its_key_from_what_follows,
+    SuccessJobConformance.test_a_run_that_continues_keeps_its_key_from_its_follow_up,
 )
 class StealsTheKey(ApplyRules):
     """What follows takes its key from whoever holds it."""
@@ -104,7 +104,7 @@ class StealsTheKey(ApplyRules):
         super().follow(job)
 
 
-@fails(SuccessJobConformance.test_a_held_key_stops_no_end_whatever_is_said_about_conflicts)
+@fails(SuccessJobConformance.test_a_held_key_stops_no_end_with_any_on_conflict)
 class FollowsAsItIsToldTo(ApplyRules):
     """What follows replaces the holder of its key if it says so."""
 

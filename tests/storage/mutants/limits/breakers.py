@@ -102,7 +102,7 @@ class CountsFinalFailures(_Telling):
 
 
 @fails(
-    BreakerConformance.test_what_is_not_the_tasks_fault_is_no_failure_and_no_success,
+    BreakerConformance.test_outcomes_without_an_attempt_are_no_failure_and_no_success,
     BreakerTrialConformance.test_no_trial_starts_while_an_older_run_is_under_way,
 )
 class EverythingElseFails(_Telling):
@@ -242,7 +242,7 @@ class LateFailuresProlong(MemoryBudgets):
         super().trip(uses, now)
 
 
-@fails(BreakerConformance.test_so_many_failures_in_a_row_open_it_and_one_less_does_not)
+@fails(BreakerConformance.test_it_opens_at_its_number_of_failures_and_not_before)
 class TheEndIsStillOpen(MemoryBudgets):
     """What fails at the very end of the rest is taken for late."""
 
@@ -250,7 +250,7 @@ class TheEndIsStillOpen(MemoryBudgets):
         return super().reckon(now) - INSTANT
 
 
-@fails(BreakerTrialConformance.test_after_it_closed_the_rests_begin_at_the_first_again)
+@fails(BreakerTrialConformance.test_after_it_closed_the_waits_begin_at_the_first_again)
 class LateSuccessesDoNotCount(MemoryBudgets):
     """What succeeds while it is open changes nothing, nor does anything else."""
 
@@ -390,7 +390,7 @@ class ResetsSilently(MemoryLimits):
         self._db.gates.reset(self._use(name, key).gate)
 
 
-@fails(BreakerTrialConformance.test_resetting_a_limit_nobody_defined_is_an_error)
+@fails(BreakerTrialConformance.test_resetting_an_undefined_limit_is_an_error)
 class ResetsWhateverIsSaid(MemoryLimits):
     """A name nobody defined can be reset and drained."""
 

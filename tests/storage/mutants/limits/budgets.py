@@ -76,7 +76,7 @@ class OnlyRatesDrain(MemoryLimits):
         await super().drain(name, key)
 
 
-@fails(DrainConformance.test_draining_a_limit_nobody_defined_is_an_error)
+@fails(DrainConformance.test_draining_an_undefined_limit_is_an_error)
 class DrainsUnknownLimits(MemoryLimits):
     """Draining what nobody defined does nothing."""
 
@@ -287,7 +287,7 @@ class SpendsTooLittle(_Bucket):
     RateWindowConformance.test_several_workers_at_once_never_overspend,
     RateWindowConformance.test_a_fractional_rate_with_a_burst_and_costs_never_overspends,
     RateWindowConformance.test_costs_above_the_burst_are_paid_for_by_those_behind,
-    RateWindowConformance.test_whoever_comes_when_told_gets_the_whole_rate,
+    RateWindowConformance.test_asking_at_next_at_gets_the_whole_rate,
 )
 class SpendsTooMuch(_Bucket):
     """A tenth more is spent, and nothing at all where that does not fit."""

@@ -79,7 +79,7 @@ class RequestsGiveBack(MemoryBudgets):
         return super().usage(row for row in running if not row.cancel_requested)
 
 
-@fails(ConcurrencyConformance.test_burial_alone_gives_nothing_back_and_reaping_does)
+@fails(ConcurrencyConformance.test_declaring_a_worker_dead_frees_no_unit_and_reaping_does)
 class BurialGivesBack(ClaimRules):
     """Jobs of dead workers do not count, though they may still run."""
 
@@ -242,7 +242,7 @@ class ChargesBeforeItAsks(ClaimRules):
 
 @fails(
     LaneConformance.test_a_retry_counts_again_and_waits_in_its_lane,
-    RateConformance.test_a_retry_needs_a_token_of_its_own,
+    RateConformance.test_a_retry_needs_another_token,
 )
 class RetriesHaveNoLimits(ClaimRules):
     """A job that was admitted once is not asked again."""

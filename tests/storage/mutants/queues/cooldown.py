@@ -76,7 +76,7 @@ class RestsUntilTheClockIsThere(ClaimRules):
         self._db.gates.mend(now)
 
 
-@fails(CoolDownConformance.test_a_throttle_after_the_clock_was_set_back_rests_as_long_as_it_says)
+@fails(CoolDownConformance.test_a_throttle_after_the_clock_was_set_back_cools_for_its_full_length)
 class RestsByTheOldClock(MemoryBudgets):
     """What is throttled after the clock was set back is told of the old one."""
 
@@ -87,7 +87,7 @@ class RestsByTheOldClock(MemoryBudgets):
 # --- what a rest holds back -------------------------------------------------------------------
 
 
-@fails(CoolDownConformance.test_nobody_gets_anything_of_a_queue_before_its_rest_is_over)
+@fails(CoolDownConformance.test_no_worker_gets_jobs_of_a_queue_before_its_cool_down_ends)
 class RestsAnInstantLonger(ClaimRules):
     """The end of a rest still belongs to it."""
 
@@ -103,7 +103,7 @@ class DoesNotTellWhenItEnds(ClaimRules):
         return self._db.next_due(queue)
 
 
-@fails(CoolDownConformance.test_other_queues_go_on)
+@fails(CoolDownConformance.test_other_queues_continue)
 class RestsEverywhere(ClaimRules):
     """When one queue rests, all do."""
 
@@ -112,7 +112,7 @@ class RestsEverywhere(ClaimRules):
         return min([super(RestsEverywhere, self).room(one, now) for one in queues])
 
 
-@fails(CoolDownConformance.test_a_queue_that_rests_is_not_claimable_and_still_active)
+@fails(CoolDownConformance.test_a_cooling_queue_is_not_claimable_and_still_active)
 class RestingIsClaimable(MemoryJobs):
     """A queue that rests is asked like any other."""
 
@@ -120,7 +120,7 @@ class RestingIsClaimable(MemoryJobs):
         return self._has_due(queue, now)
 
 
-@fails(CoolDownConformance.test_a_job_to_run_alone_rests_too_and_nobody_is_told_of_it)
+@fails(CoolDownConformance.test_a_solo_job_cools_down_too_and_is_not_announced)
 class LonelyJobsDoNotRest(ClaimRules):
     """Jobs that run alone start while their queue rests."""
 
@@ -198,7 +198,7 @@ class EveryHitCounts(ApplyRules):
         return super().end(transition, now)
 
 
-@fails(CoolDownConformance.test_a_hit_while_it_rests_prolongs_nothing_but_its_own_wait)
+@fails(CoolDownConformance.test_a_hit_during_a_cool_down_delays_only_its_own_job)
 class LateHitsProlong(ApplyRules):
     """A hit while the queue rests makes the rest longer."""
 
@@ -209,7 +209,7 @@ class LateHitsProlong(ApplyRules):
             queue.cool_until = max(queue.cool_until, row.due)
 
 
-@fails(CoolDownConformance.test_rests_grow_with_the_hits_in_a_row_up_to_the_last_of_the_curve)
+@fails(CoolDownConformance.test_cool_downs_grow_with_the_hits_in_a_row_up_to_the_last_of_the_curve)
 class TheEndIsStillARest(ApplyRules):
     """A hit at the very end of a rest is taken for one within it."""
 
@@ -220,7 +220,7 @@ class TheEndIsStillARest(ApplyRules):
         return super().end(transition, now)
 
 
-@fails(CoolDownConformance.test_every_queue_rests_for_itself)
+@fails(CoolDownConformance.test_every_queue_cools_down_separately)
 class QueuesCountTogether(ApplyRules):
     """A hit in one queue makes the rests of all others longer."""
 
@@ -254,7 +254,7 @@ class CancelledThrottlesCool(ApplyRules):
             start_cooldown(self._db, row.asked.queue, transition.cools, transition.delay, now)
 
 
-@fails(CoolDownConformance.test_neither_resuming_nor_an_order_to_run_now_ends_a_rest)
+@fails(CoolDownConformance.test_neither_resuming_nor_run_now_ends_a_cool_down)
 class ResumingWarms(MemoryAdmin):
     """A queue that is resumed is awake, too."""
 

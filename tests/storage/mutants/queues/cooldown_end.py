@@ -57,7 +57,7 @@ class ForgivesAtOnce(_Forgiving):
 
 
 @fails(
-    CooldownEndConformance.test_a_success_forgets_rests_that_ended_two_minutes_ago_and_not_an_instant_sooner
+    CooldownEndConformance.test_a_success_resets_cool_downs_that_ended_two_minutes_ago_not_sooner
 )
 class ForgivesTooSoon(_Forgiving):
     """A success forgives an instant before the grace is over."""

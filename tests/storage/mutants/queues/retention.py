@@ -78,7 +78,7 @@ class ZeroIsTheOthers(_Pruning):
 
 
 @fails(
-    RetentionConformance.test_queues_that_nobody_knows_may_be_set_apart,
+    RetentionConformance.test_unknown_queues_may_be_set_apart,
     RetentionConformance.test_each_queue_set_apart_has_its_own_age,
 )
 class KnowsItsQueues(_Pruning):
@@ -105,7 +105,7 @@ class NoneApartIsAll(_Pruning):
         return everything if apart == {} else apart
 
 
-@fails(RetentionConformance.test_the_bites_are_those_of_all_queues_together)
+@fails(RetentionConformance.test_the_limit_counts_all_queues_together)
 class BitesByQueue(MemoryMaintenance):
     """Every queue is pruned in bites of its own."""
 
@@ -124,7 +124,7 @@ class BitesByQueue(MemoryMaintenance):
         return total
 
 
-@fails(RetentionConformance.test_what_is_kept_does_not_stop_the_bites_behind_it)
+@fails(RetentionConformance.test_kept_jobs_never_stop_the_deletion_of_later_ones)
 class KeptJobsStop(MemoryMaintenance):
     """Jobs that are kept longer stand in the way of those behind them."""
 
@@ -163,7 +163,7 @@ class PrunesWhateverEnded(MemoryMaintenance):
         )
 
 
-@fails(RetentionConformance.test_waiting_and_running_jobs_are_kept_whatever_is_said)
+@fails(RetentionConformance.test_waiting_and_running_jobs_are_always_kept)
 class PrunesWhatWaits(MemoryMaintenance):
     """Old waiting jobs are pruned, too."""
 

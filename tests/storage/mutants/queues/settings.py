@@ -282,7 +282,7 @@ class RequestsMakeRoom(_Counting):
         return sum(not row.cancel_requested for row in self.running(queue))
 
 
-@fails(MaxRunningConformance.test_burial_makes_no_room_and_reaping_does)
+@fails(MaxRunningConformance.test_declaring_a_worker_dead_makes_no_room_and_reaping_does)
 class BurialMakesRoom(_Counting):
     """Jobs of dead workers do not count, though they may still run."""
 

@@ -27,7 +27,7 @@ class BringsOneJob(MemorySchedules):
         return super()._write(replace(write, jobs=write.jobs[:1]), now)
 
 
-@fails(FireConformance.test_jobs_of_several_writes_stand_in_order)
+@fails(FireConformance.test_jobs_of_several_writes_are_in_order)
 class WritesByName(MemorySchedules):
     """Writes are done in the order of their names."""
 
@@ -98,7 +98,7 @@ class StoresWithoutALook(MemorySchedules):
 @fails(
     FireConformance.test_a_key_that_is_held_holds_the_write_and_names_the_holder,
     FireConformance.test_of_many_schedules_that_want_one_key_one_gets_it,
-    FireConformance.test_a_write_is_held_whatever_its_job_says_about_conflicts,
+    FireConformance.test_a_write_is_held_with_any_on_conflict_of_its_job,
 )
 class LeavesThemOut(MemorySchedules):
     """A write takes effect without the jobs whose keys are held."""
@@ -164,7 +164,7 @@ class LooksAtLimitsOneByOne(MemorySchedules):
         return answers
 
 
-@fails(FireConformance.test_jobs_with_limits_stand_in_their_lane)
+@fails(FireConformance.test_jobs_with_limits_are_in_their_lane)
 class FiresWithoutLimits(MemorySchedules):
     """A job that comes with a schedule counts against nothing."""
 

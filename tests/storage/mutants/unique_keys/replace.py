@@ -96,7 +96,7 @@ class TakesOverEverything(MemoryDatabase):
 
 
 @fails(
-    ReplaceConformance.test_the_expiry_is_that_of_a_new_job_whatever_is_replaced,
+    ReplaceConformance.test_every_replace_sets_the_expiry_of_the_new_job,
     ReplaceConformance.test_one_that_is_past_its_expiry_and_was_not_met_yet_is_wanted_again,
 )
 class KeepsTheExpiry(MemoryDatabase):
@@ -218,7 +218,7 @@ class _Lapsing(MemoryJobs):
 
 @fails(
     KeyHolderConformance.test_one_that_waits_past_its_expiry_is_discarded_and_not_reused,
-    KeyConflictConformance.test_a_holder_past_its_expiry_refuses_nobody,
+    KeyConflictConformance.test_an_expired_holder_refuses_no_job,
 )
 class ReusesTheExpired(MemoryDatabase):
     """A job that will not run is reused."""
@@ -297,7 +297,7 @@ class RepeatsReplace(MemoryJobs):
         return super()._insert(job, now)
 
 
-@fails(KeyHolderConformance.test_a_limit_nobody_defined_replaces_nothing)
+@fails(KeyHolderConformance.test_an_undefined_limit_replaces_nothing)
 class KnowsEveryLimit(MemoryBudgets):
     """A limit nobody defined is taken for one."""
 
@@ -337,7 +337,7 @@ class RefusesNobody(MemoryJobs):
         pass
 
 
-@fails(KeyConflictConformance.test_whoever_holds_the_key_it_is_an_error)
+@fails(KeyConflictConformance.test_any_holder_of_the_key_is_an_error)
 class WaitingJobsAreRefused(MemoryJobs):
     """Only who meets a waiting job is refused."""
 

@@ -24,7 +24,7 @@ class NewcomersAreQuiet(MemoryWorkers):
         return at
 
 
-@fails(DutyConformance.test_a_beat_tells_a_worker_its_duty)
+@fails(DutyConformance.test_a_heartbeat_returns_the_duty_of_the_worker)
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not carry the duty."""
 
@@ -32,7 +32,7 @@ class BeatsTellNothing(MemoryWorkers):
         return replace(await super().beat(worker, memory=memory), duty=Duty.WORK)
 
 
-@fails(DutyConformance.test_a_duty_outlives_beats_and_another_registration)
+@fails(DutyConformance.test_a_duty_outlives_heartbeats_and_another_registration)
 class HeardIsForgotten(MemoryWorkers):
     """A duty is told once."""
 
@@ -44,7 +44,7 @@ class HeardIsForgotten(MemoryWorkers):
 
 @fails(
     DutyConformance.test_a_stop_is_never_taken_back,
-    DutyConformance.test_of_orders_at_once_a_stop_wins,
+    DutyConformance.test_of_concurrent_duties_a_stop_wins,
 )
 class StopsAreTakenBack(MemoryWorkers):
     """The last order holds, whatever was before."""
@@ -57,7 +57,7 @@ class StopsAreTakenBack(MemoryWorkers):
         return await super().assign(workers, duty, audit=audit)
 
 
-@fails(DutyConformance.test_only_the_living_are_asked_and_named_once_in_order)
+@fails(DutyConformance.test_only_live_workers_get_a_duty_and_are_named_once_in_order)
 class AsksTheDead(MemoryWorkers):
     """Everybody who was asked is named."""
 
@@ -93,7 +93,7 @@ class CountsWhoeverWasAsked(MemoryWorkers):
         return await super().assign(workers, duty)
 
 
-@fails(DutyConformance.test_an_order_without_effect_leaves_no_record)
+@fails(DutyConformance.test_a_duty_without_effect_leaves_no_record)
 class RecordsEverything(MemoryWorkers):
     """What changed nothing is on record."""
 

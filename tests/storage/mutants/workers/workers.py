@@ -66,7 +66,7 @@ class RegistersOnce(MemoryWorkers):
         return await super().register(start)
 
 
-@fails(HeartbeatConformance.test_registering_does_not_revive_a_buried_worker)
+@fails(HeartbeatConformance.test_registering_does_not_revive_a_dead_worker)
 class RegisterRevives(MemoryWorkers):
     """Registering makes a dead row live again."""
 
@@ -75,7 +75,7 @@ class RegisterRevives(MemoryWorkers):
         return await super().register(start)
 
 
-@fails(HeartbeatConformance.test_a_beat_renews_the_lease)
+@fails(HeartbeatConformance.test_a_heartbeat_renews_the_lease)
 class BeatsForNothing(MemoryWorkers):
     """A beat does not renew the lease."""
 
@@ -87,7 +87,7 @@ class BeatsForNothing(MemoryWorkers):
         return beat
 
 
-@fails(HeartbeatConformance.test_a_late_beat_that_finds_its_row_live_renews_it)
+@fails(HeartbeatConformance.test_a_late_heartbeat_that_finds_its_row_live_renews_it)
 class BuriesLateBeats(MemoryWorkers):
     """A beat after the lease finds its row dead."""
 
@@ -97,8 +97,8 @@ class BuriesLateBeats(MemoryWorkers):
 
 
 @fails(
-    HeartbeatConformance.test_a_beat_says_what_the_worker_holds,
-    HeartbeatConformance.test_a_claim_whose_answer_was_lost_is_found_by_the_next_beat,
+    HeartbeatConformance.test_a_heartbeat_returns_the_claims_of_the_worker,
+    HeartbeatConformance.test_a_claim_whose_answer_was_lost_is_found_by_the_next_heartbeat,
 )
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not say what the worker holds."""
@@ -107,7 +107,7 @@ class BeatsTellNothing(MemoryWorkers):
         return replace(await super().beat(worker, memory=memory), holding=())
 
 
-@fails(HeartbeatConformance.test_a_beat_may_come_from_another_event_loop)
+@fails(HeartbeatConformance.test_a_heartbeat_may_come_from_another_event_loop)
 class BeatsOnOneLoop(MemoryWorkers):
     """A beat is refused on any loop but the one the worker registered on."""
 
@@ -123,7 +123,7 @@ class BeatsOnOneLoop(MemoryWorkers):
         return await super().beat(worker, memory=memory)
 
 
-@fails(HeartbeatConformance.test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it)
+@fails(HeartbeatConformance.test_the_heartbeat_of_a_dead_worker_reports_that_and_does_not_revive_it)
 class BeatsRevive(MemoryWorkers):
     """A beat makes a dead row live again."""
 
@@ -133,7 +133,7 @@ class BeatsRevive(MemoryWorkers):
         return await super().beat(worker, memory=memory)
 
 
-@fails(HeartbeatConformance.test_the_beat_of_a_worker_without_a_row_says_so)
+@fails(HeartbeatConformance.test_the_heartbeat_of_a_worker_without_a_row_is_not_live)
 class BeatsMakeRows(MemoryWorkers):
     """A beat without a row makes one: the forge way of healing, which undoes a burial."""
 
@@ -159,7 +159,7 @@ class ForgetsTheTasks(MemoryWorkers):
         return await super().register(replace(start, tasks=()))
 
 
-@fails(HeartbeatConformance.test_a_beat_says_how_much_memory_is_used)
+@fails(HeartbeatConformance.test_a_heartbeat_reports_the_memory_in_use)
 class ForgetsTheMemory(MemoryWorkers):
     """A beat that says nothing of memory forgets what was said."""
 
@@ -209,8 +209,8 @@ class AskingBuries(MemoryWorkers):
 
 
 @fails(
-    SteadyLeaseConformance.test_a_stepped_wall_clock_makes_nobody_overdue,
-    SteadyLeaseConformance.test_a_wall_clock_stepped_back_keeps_nobody_alive,
+    SteadyLeaseConformance.test_a_stepped_wall_clock_makes_no_worker_overdue,
+    SteadyLeaseConformance.test_a_wall_clock_stepped_back_keeps_no_worker_alive,
 )
 class LeasesOnTheWallClock(MemoryWorkers):
     """Leases are judged by a clock that can be stepped."""
@@ -234,7 +234,7 @@ class TheDeadAreOverdue(MemoryWorkers):
         return [worker for worker, row in rows if boot - row.beat_boot > row.start.lease]
 
 
-@fails(WorkerDeathConformance.test_a_burial_names_those_it_turned)
+@fails(WorkerDeathConformance.test_declaring_dead_names_the_workers_it_changed)
 class BuriesTheDead(MemoryWorkers):
     """A burial names everybody it was asked to bury."""
 
@@ -243,7 +243,7 @@ class BuriesTheDead(MemoryWorkers):
         return workers
 
 
-@fails(WorkerDeathConformance.test_the_overdue_are_buried_and_named)
+@fails(WorkerDeathConformance.test_overdue_workers_are_declared_dead_and_named)
 class BuriesNobody(MemoryWorkers):
     """The overdue are never buried."""
 
@@ -251,7 +251,7 @@ class BuriesNobody(MemoryWorkers):
         return []
 
 
-@fails(WorkerDeathConformance.test_a_beat_between_the_look_and_the_burial_keeps_its_worker_alive)
+@fails(WorkerDeathConformance.test_a_heartbeat_after_the_check_keeps_its_worker_alive)
 class BuriesWhoeverWasLate(MemoryWorkers):
     """A beat after the look does not help."""
 
@@ -259,7 +259,7 @@ class BuriesWhoeverWasLate(MemoryWorkers):
         return await self.bury(workers)
 
 
-@fails(WorkerDeathConformance.test_only_those_that_were_looked_at_are_buried)
+@fails(WorkerDeathConformance.test_only_the_named_workers_are_declared_dead)
 class BuriesEverybodyOverdue(MemoryWorkers):
     """Everybody overdue is buried, whoever was asked for."""
 
@@ -267,7 +267,7 @@ class BuriesEverybodyOverdue(MemoryWorkers):
         return await self.bury(await self.overdue())
 
 
-@fails(WorkerDeathConformance.test_burial_ends_no_claim)
+@fails(WorkerDeathConformance.test_declaring_a_worker_dead_ends_no_claim)
 class BurialReleases(MemoryWorkers):
     """A burial gives the worker's jobs to others at once."""
 
@@ -301,7 +301,7 @@ class EverybodyIsAnOrphan(MemoryWorkers):
         return [row.to_claimed() for row in self._db.running.values()][:limit]
 
 
-@fails(WorkerDeathConformance.test_orphans_of_many_workers_come_in_bites_worker_by_worker)
+@fails(WorkerDeathConformance.test_orphans_of_many_workers_come_in_chunks_worker_by_worker)
 class AsManyOrphansOfEach(MemoryWorkers):
     """The limit holds for each worker and not for all together."""
 
@@ -314,7 +314,7 @@ class AsManyOrphansOfEach(MemoryWorkers):
         return [job for jobs in mine.values() for job in jobs]
 
 
-@fails(WorkerDeathConformance.test_orphans_come_in_bites_oldest_claim_first)
+@fails(WorkerDeathConformance.test_orphans_come_in_chunks_oldest_claim_first)
 class OrphansByInsertion(MemoryWorkers):
     """Orphans come in the order of insertion."""
 
@@ -332,7 +332,7 @@ class OrphansForEver(MemoryWorkers):
         return [row.to_claimed() for row in rows if row.worker and not self._is_live(row.worker)]
 
 
-@fails(WorkerDeathConformance.test_the_orphan_of_a_buried_worker_runs_elsewhere)
+@fails(WorkerDeathConformance.test_the_orphan_of_a_dead_worker_runs_elsewhere)
 class NoOrphans(MemoryWorkers):
     """Jobs of dead workers are never found."""
 
@@ -345,7 +345,7 @@ class NoOrphans(MemoryWorkers):
 
 @fails(
     WorkerLeaveConformance.test_leaving_ends_the_row_and_gives_every_claim_back,
-    WorkerLeaveConformance.test_what_was_given_back_is_ready_for_others,
+    WorkerLeaveConformance.test_released_jobs_are_ready_for_other_workers,
 )
 class ForgetsForgottenClaims(MemoryWorkers):
     """Who leaves gives back only what it names."""
@@ -359,7 +359,7 @@ class ForgetsForgottenClaims(MemoryWorkers):
 
 @fails(
     WorkerLeaveConformance.test_leaving_again_after_a_lost_answer_is_harmless,
-    WorkerLeaveConformance.test_a_buried_worker_that_leaves_gives_back_its_claims_and_stays_dead,
+    WorkerLeaveConformance.test_a_dead_worker_that_leaves_gives_back_its_claims_and_stays_dead,
 )
 class LeavesAgain(MemoryWorkers):
     """A repeated goodbye ends the row again."""
@@ -421,7 +421,7 @@ class OneLeaderForAll(MemoryLeader):
         return await super().lead("all", worker, lease)
 
 
-@fails(LeaderConformance.test_who_resigns_leads_nothing_any_more)
+@fails(LeaderConformance.test_a_worker_that_resigns_leads_no_role)
 class ResignsFromOne(MemoryLeader):
     """Who resigns gives up one role."""
 

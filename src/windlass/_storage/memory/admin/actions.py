@@ -1,4 +1,4 @@
-"""What people order, with the record of who did."""
+"""Actions of operators, with the audit log."""
 
 from __future__ import annotations
 
@@ -38,12 +38,14 @@ REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 def retakes_key(row: JobRow) -> bool:
-    """Whether the job holds its key again. A key held until the start was given up for good."""
+    """Return whether the job holds its key again. A key held until the start was given
+    up for good.
+    """
     return row.asked.unique is not None and row.asked.unique.window is not Window.UNTIL_STARTED
 
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
-    """The job waits again, ready now, with a fresh budget. Its key is free, or its own."""
+    """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own."""
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)
@@ -153,6 +155,10 @@ class MemoryActions:
                 self._db.audits.keep(note, created, now)
         self._db.wake()
         return answers
+
+    async def record(self, note: AuditNote, count: int) -> None:
+        with self._db.moment() as now:
+            self._db.audits.keep(note, count, now)
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None

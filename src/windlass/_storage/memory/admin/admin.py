@@ -1,4 +1,4 @@
-"""What people ask, and the switches of queues."""
+"""Reads of operators, and pausing queues."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class MemoryAdmin:
             return Page(jobs)
 
     def _in_order(self, wanted: JobFilter, order: ListOrder, now: datetime) -> Iterator[JobRow]:
-        """The candidates of this page and of those behind it."""
+        """Return the candidates of this page and of those behind it."""
         rows = self._db.rows.values()
         walked = reversed(rows) if is_descending(order) else rows
         some = (row for row in walked if self._is_candidate(row, wanted, now))
@@ -121,7 +121,7 @@ class MemoryAdmin:
             return ErrorLook(groups, complete=len(failed) <= look)
 
     def _failed(self, since: datetime | None) -> list[JobRow]:
-        """The failed jobs, the last failure first."""
+        """Return the failed jobs, the last failure first."""
         failed = [
             (row.finished_at, row.seq, row)
             for row in self._db.rows.values()
@@ -162,7 +162,7 @@ class MemoryAdmin:
             ]
 
     def _known_queues(self) -> list[str]:
-        """Those that are listed though they have no jobs."""
+        """Return those that are listed though they have no jobs."""
         rows = self._db.queues.items()
         return [queue for queue, row in rows if row.paused or row.settings != QueueSettings()]
 

@@ -1,4 +1,4 @@
-"""Who ordered what: one record per order, and what it was answered."""
+"""The audit log: one record per action, with its answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AuditRows:
         self._answers[note.id] = tuple(answers)
 
     def answers(self, note: AuditNote) -> Sequence[ActionResult] | None:
-        """What this very order was answered; None: it has not taken effect before."""
+        """Return the answers of this action; None: it has not taken effect before."""
         return self._answers.get(note.id)
 
     def newest(self) -> Iterable[AuditRecord]:

@@ -16,7 +16,7 @@ LONGEST_TEXT = 500
 
 
 def group_errors(failed: Iterable[JobRow]) -> list[ErrorGroup]:
-    """Groups of failed jobs that come newest failure first; so do the groups."""
+    """Group failed jobs that come newest failure first; so do the groups."""
     groups: defaultdict[tuple[str, str], list[JobRow]] = defaultdict(list)
     for row in failed:
         groups[_error(row).kind, row.frame].append(row)

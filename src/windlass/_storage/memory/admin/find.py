@@ -29,7 +29,7 @@ __all__ = [
 
 
 def sort_time_of_row(row: JobRow, order: ListOrder) -> datetime:
-    """What the list is ordered by."""
+    """Return the value that the list is ordered by."""
     times: Mapping[str, datetime | None] = {
         "enqueued": row.created_at,
         "due": row.due,
@@ -40,7 +40,7 @@ def sort_time_of_row(row: JobRow, order: ListOrder) -> datetime:
 
 
 def sort_rows(rows: Iterable[JobRow], order: ListOrder) -> Iterable[JobRow]:
-    """Rows that come by number, as the list has them."""
+    """Return rows that come by number in the order of the list."""
     if sort_field_of(order) == "enqueued":
         return rows
     return sorted(
@@ -49,12 +49,12 @@ def sort_rows(rows: Iterable[JobRow], order: ListOrder) -> Iterable[JobRow]:
 
 
 def cursor_after(row: JobRow, order: ListOrder) -> Cursor:
-    """Where the page behind this row begins."""
+    """Return where the page behind this row begins."""
     return row.seq if sort_field_of(order) == "enqueued" else _place(row, order).cursor()
 
 
 def rows_after(rows: Iterable[JobRow], wanted: JobFilter, order: ListOrder) -> Iterator[JobRow]:
-    """Those behind the cursor."""
+    """Return those behind the cursor."""
     if sort_field_of(order) == "enqueued":
         seq = seq_of(wanted)
         return (row for row in rows if seq is None or _follows(row.seq, seq, order))
@@ -76,7 +76,9 @@ def _place(row: JobRow, order: ListOrder) -> ListPosition:
 
 
 def is_candidate(row: JobRow, wanted: JobFilter, now: datetime) -> bool:
-    """What other backends have an index for: those who fail here cost a look nothing."""
+    """Check the conditions for which other backends have an index: rows that fail here cost no
+    read.
+    """
     return (
         (wanted.states is None or row.state in wanted.states)
         and (wanted.shown is None or row_display_state(row, now) in wanted.shown)
@@ -86,7 +88,7 @@ def is_candidate(row: JobRow, wanted: JobFilter, now: datetime) -> bool:
 
 
 def is_wanted(row: JobRow, wanted: JobFilter) -> bool:
-    """Whether a candidate is all that is asked for."""
+    """Return whether a candidate is all that is asked for."""
     asked, sought = row.asked, sought_of(wanted)
     return (
         (wanted.queue is None or asked.queue == wanted.queue)
@@ -104,7 +106,7 @@ def is_wanted(row: JobRow, wanted: JobFilter) -> bool:
 
 
 def row_display_state(row: JobRow, now: datetime) -> str:
-    """The state as people see it."""
+    """Return the state as people see it."""
     return shown_state(row.state, due=row.due, now=now, failed_before=row.is_retrying())
 
 

@@ -44,7 +44,7 @@ class MemoryCopy:
         held, unique = self._db.holds_key(row, now), row.asked.unique
         return StoredJob(
             job=row.to_job(key_held=held),
-            # What was to happen on a conflict has happened: nobody keeps it.
+            # The behaviour on a conflict is over and is not stored.
             unique=unique and replace(unique, on_conflict=OnConflict.REUSE),
             key_until=row.key_until if held else None,
             ended=row.ended,
@@ -62,7 +62,7 @@ class MemoryCopy:
         return new
 
     def _require_limits(self, things: Sequence[CopiedRecord]) -> None:
-        """Refuse what counts against limits nobody defined, before anything is stored."""
+        """Refuse records that count against undefined limits, before anything is stored."""
         specs = self._db.gates.specs
         for thing in things:
             names: list[str] = []
@@ -108,7 +108,7 @@ class MemoryCopy:
         return True
 
     def _restore_key(self, row: JobRow, stored: StoredJob, now: datetime) -> None:
-        """The job holds its key again, unless somebody here was faster."""
+        """Give the job its key again, unless another job here took it."""
         unique = stored.unique
         if unique is not None and stored.job.key_held and not self._db.holder(unique.key, now):
             self._db.keys[unique.key] = row
@@ -142,7 +142,7 @@ class MemoryCopy:
 
 
 def _row(stored: StoredJob) -> JobRow:
-    """The job as it was, but for its number."""
+    """Return the job as it was, but for its number."""
     job = stored.job
     row = JobRow(
         asked=asked_of(stored),

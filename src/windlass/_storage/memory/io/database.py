@@ -1,4 +1,4 @@
-"""What all stores share: the rows, their order, their keys, and who is to be woken."""
+"""State shared by all stores: the rows, their order, their keys, and the subscribers to wake."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class JournalRows:
         return any(event == kept for _, _, kept in self._events.get(seq, ()))
 
     def events(self) -> list[EventRecord]:
-        """By instant, then as they were kept."""
+        """Return events by instant, then as they were stored."""
         return [event for _, _, event in sorted(e for kept in self._events.values() for e in kept)]
 
     def forget(self, seq: int) -> None:
-        """The job is deleted."""
+        """Delete the job."""
         self._chunks.pop(seq, None)
         self._events.pop(seq, None)
 
@@ -95,7 +95,7 @@ class MemoryDatabase:
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, timings: Timings | None = None) -> None:
-        """``timings`` counts how long operations take."""
+        """Make an empty database. ``timings`` counts how long operations take."""
         self.clock = clock
         self.version = VERSION
         self.rows: dict[int, JobRow] = {}
@@ -108,20 +108,22 @@ class MemoryDatabase:
         self.gates: MemoryBudgets = MemoryBudgets()
         self.tallies: RollupRows = {}
         self.copied: RollupRows = {}
-        """What another store had counted before it was moved here."""
+        """Counts of another store before it was copied here."""
         self.secret = ""
         self.audits: AuditRows = AuditRows()
         self.diary: JournalRows = JournalRows()
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, ScheduleRow] = {}
+        self.switches: dict[str, datetime] = {}
+        """Since when something is switched off for the whole storage: ``schedules``."""
         self._lock = threading.Lock()
         self._last_seq = 0
         self.subscribers: Subscribers = Subscribers(threads=True)
         self.timings: Timings = timings or Timings()
 
     def moment(self) -> AbstractContextManager[datetime]:
-        """Let nobody else change anything; it is this instant throughout."""
+        """Lock the database for a change at one instant."""
         return self._alone(self.timings.writes)
 
     def view(self) -> AbstractContextManager[datetime]:
@@ -160,7 +162,7 @@ class MemoryDatabase:
         self.free_key(row)
 
     def held(self, claim: Claim) -> JobRow | None:
-        """The job that is running under exactly this claim."""
+        """Return the job that is running under exactly this claim."""
         # By the row's own number: an id that was deleted and inserted again counts from one anew.
         row = self.rows.get(claim.seq)
         if row is None or row.state is not State.RUNNING or row.claim_number != claim.number:
@@ -168,7 +170,7 @@ class MemoryDatabase:
         return row
 
     def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        """The job ends here, and so does the hold on its key, unless that lasts for a time."""
+        """End the job, and the hold on its key, unless that lasts for a time."""
         row.finish(state, now)
         if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
             self.free_key(row)
@@ -180,7 +182,7 @@ class MemoryDatabase:
     # --- order --------------------------------------------------------------------------------
 
     def stand(self, row: JobRow, due: datetime, now: datetime) -> None:
-        """The job waits: among the ready ones when it is due, else among the later ones."""
+        """Put the job among the ready ones when it is due, else among the later ones."""
         row.wait(due)
         if due <= now:
             self.stand_ready(row)
@@ -195,12 +197,12 @@ class MemoryDatabase:
         heappush(self.ready[row.asked.queue].setdefault(row.lane, []), place)
 
     def _standing(self, place: ClaimSortKey) -> JobRow | None:
-        """The waiting job this entry stands for; None: it has left."""
+        """Return the waiting job of this entry; None: it has left."""
         row = self.rows.get(place[-1])
         return row if row is not None and row.place is place else None
 
     def head(self, heap: list[ClaimSortKey]) -> JobRow | None:
-        """The first job that still stands in this heap."""
+        """Return the first job that is still in this heap."""
         while heap:
             if (row := self._standing(heap[0])) is not None:
                 return row
@@ -208,7 +210,7 @@ class MemoryDatabase:
         return None
 
     def replace(self, row: JobRow, new: NewJob, what: OnConflict, now: datetime) -> None:
-        """A waiting job takes over what was asked for in its stead."""
+        """Let a waiting job take over the values of the new one."""
         if what is not OnConflict.REPLACE_DUE:
             row.ask(
                 msgspec.structs.replace(
@@ -220,7 +222,7 @@ class MemoryDatabase:
                     trace=new.trace,
                 )
             )
-        # What is asked for now must not be lost to an expiry that was asked for before.
+        # The new request must not be lost to the expiry of an earlier one.
         row.expire(expiry_of(new, now))
         due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
         self.stand(row, due, now)
@@ -249,7 +251,7 @@ class MemoryDatabase:
         return moved
 
     def next_due(self, queue: str, head_start: timedelta = timedelta(0)) -> datetime | None:
-        """When the next job that is not ready counts as due."""
+        """Return when the next job that is not ready counts as due."""
         first = self.head(self.later[queue])
         if first is None or not head_start:
             return None if first is None else first.due
@@ -259,7 +261,7 @@ class MemoryDatabase:
     # --- unique keys --------------------------------------------------------------------------
 
     def holder(self, key: str, now: datetime) -> JobRow | None:
-        """The job that holds the key now."""
+        """Return the job that holds the key now."""
         row = self.keys.get(key)
         if row is None or (row.key_until is not None and row.key_until <= now):
             return None
@@ -286,5 +288,5 @@ class MemoryDatabase:
     # --- wake-ups -----------------------------------------------------------------------------
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something changed that others may wait for. Called after the change."""
+        """Wake subscribers. Called after the change."""
         self.subscribers.wake(queues)

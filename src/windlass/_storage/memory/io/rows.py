@@ -1,4 +1,4 @@
-"""What is stored, as it changes, and the frozen records that are shown of it."""
+"""The stored rows, which change, and the frozen records that readers get."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ClaimSortKey = tuple[int, datetime, int] | tuple[datetime, int]
-"""Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
+"""The position of a waiting job: priority, due, seq when it is ready; due, seq before."""
 
 
 class Lane(NamedTuple):
@@ -53,7 +53,7 @@ class Lane(NamedTuple):
 
 
 class LastClaim(NamedTuple):
-    """How a job's last claim was ended, so that a repeat is told from a refusal."""
+    """The end of a job's last claim, which tells a repeat from a refusal."""
 
     number: int
     verb: Verb
@@ -61,9 +61,9 @@ class LastClaim(NamedTuple):
 
 
 class JobRow(msgspec.Struct, eq=False, kw_only=True):
-    """A job as it is stored: what was asked for, and everything that changes.
+    """A job as it is stored: the request, and everything that changes.
 
-    Never leaves the database: readers get frozen records, so nobody holds what changes.
+    Never leaves the database: readers get frozen records, so no reader holds a value that changes.
     """
 
     asked: NewJob
@@ -82,7 +82,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
     attempt: int = 0
     claim_number: int = 0
     place: ClaimSortKey | None = None
-    """Its own entry in a heap. Entries left behind by an earlier place are somebody else's."""
+    """Its own entry in a heap. Entries of an earlier position are ignored."""
     ended: LastClaim | None = None
     worker: str = ""
     started_at: datetime
@@ -104,7 +104,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
     @classmethod
     def of(cls, asked: NewJob, *, now: datetime, seq: int = 0) -> JobRow:
-        """A new job, waiting."""
+        """Return a new job, waiting."""
         return cls(
             asked=asked,
             seq=seq,
@@ -131,7 +131,9 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         return self.state in TERMINAL
 
     def is_retrying(self) -> bool:
-        """Whether it waits after an attempt that was spent since it was enqueued or requeued."""
+        """Return whether it waits after an attempt that was spent since it was enqueued or
+        requeued.
+        """
         spent = self.attempt > self.max_attempts - self.asked.max_attempts
         return self.state is State.WAITING and spent
 
@@ -170,7 +172,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.attempt = max(0, self.attempt - 1)
 
     def note_started(self) -> None:
-        """A job that was started once does not expire, and gave its key up for good."""
+        """Mark the job as started: it does not expire any more, and gave its key up for good."""
         self.expires_at, self.key_spent = None, True
 
     def count_throttle(self) -> None:
@@ -210,7 +212,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.frame = "" if error is None else frame_of(error.traceback)
 
     def to_claimed(self) -> ClaimedJob:
-        """What the worker of a running job gets."""
+        """Return the record that the worker of a running job gets."""
         asked, error = self.asked, self.error
         return ClaimedJob(
             claim=self.claim,
@@ -239,7 +241,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         )
 
     def to_job(self, *, key_held: bool) -> JobRecord:
-        """The whole job, for people."""
+        """Return the whole job, for people."""
         asked = self.asked
         return JobRecord(
             id=asked.id,
@@ -287,7 +289,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         )
 
     def to_settled(self) -> Settled:
-        """A terminal job as a waiting caller needs it."""
+        """Return a terminal job as a waiting caller needs it."""
         error = self.error or AttemptError("", "")
         return Settled(
             self.asked.id, self.state, self.result, error.kind, error.message, self.reason
@@ -295,19 +297,19 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
 
 def due_of(asked: NewJob, now: datetime) -> datetime:
-    """When a job that is asked for now is due."""
+    """Return when a job that is asked for now is due."""
     if asked.delay is not None:
         return add_clamped(now, asked.delay)
     return now if asked.at is None else clamp_instant(asked.at)
 
 
 def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
-    """When a job that is asked for now is not wanted any more."""
+    """Return when a job that is asked for now is not wanted any more."""
     return None if asked.expires is None else add_clamped(now, asked.expires)
 
 
 class QueueRow(msgspec.Struct):
-    """A queue as it is stored: what was set for it, and how it rests."""
+    """A queue as it is stored: its settings, and its cool-down."""
 
     settings: QueueSettings = QueueSettings()
     paused: bool = False
@@ -349,7 +351,7 @@ class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Lease(NamedTuple):
-    """Who does a chore, until when on the clock that never steps."""
+    """The worker that leads a role, and until when on the clock that never steps."""
 
     worker: str
     until: timedelta
@@ -368,7 +370,7 @@ class RollupRow(NamedTuple):
         self.run.update(other.run)
 
     def to_rollup(self, minute: datetime, queue: str, task: str) -> Rollup:
-        """What people see of it."""
+        """Return the public record."""
         return Rollup(
             minute=minute,
             queue=queue,

@@ -39,7 +39,7 @@ class ApplyRules:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
         self._db.gates.require([t.then for t in transitions if t.then is not None])
         answers = [self.end(transition, now) for transition in transitions]
-        # After all of them: what follows may take whatever any of them gave back.
+        # After all of them: the follow-up jobs may take keys that any of them released.
         unstarted, self._unstarted = self._unstarted, []
         for row in sorted(unstarted, key=lambda row: row.seq):
             self.retake_key(row, now)
@@ -68,7 +68,9 @@ class ApplyRules:
         return TransitionAnswer(Verdict.REFUSED)
 
     def verb(self, row: JobRow, transition: Transition) -> Verb:
-        """What happens: the alternative, if there is one and a cancel was requested."""
+        """Return the verb that takes effect: the alternative, if there is one and a cancel was
+        requested.
+        """
         if row.cancel_requested and transition.if_cancelled is not None:
             return transition.if_cancelled
         return transition.verb
@@ -103,14 +105,14 @@ class ApplyRules:
             self.follow(transition.then)
 
     def note_start(self, row: JobRow, *, started: bool) -> None:
-        """A job that was started once does not expire; one that was not is as it was before."""
+        """Mark a started job as not expiring; a job that was not started is as it was before."""
         if started:
             row.note_started()
         elif not row.key_spent:
             self._unstarted.append(row)
 
     def retake_key(self, row: JobRow, now: datetime) -> None:
-        """A job that was not started holds its key again, unless another one does by now."""
+        """Give a job that was not started its key again, unless another one holds it by now."""
         unique = row.asked.unique
         if unique is None or unique.window is not Window.UNTIL_STARTED:
             return
@@ -122,7 +124,7 @@ class ApplyRules:
         self._following.append(skip_if_key_held(job))
 
     def tell_gates(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        """What the outcome means for others: the breakers, the rates and the queue."""
+        """Apply the effect of the outcome on breakers, rates and the queue."""
         gates = self._db.gates
         if verb is Verb.THROTTLE:
             row.count_throttle()
@@ -156,7 +158,7 @@ class ApplyRules:
         return "" if transition.error is None else transition.error.message
 
     def remember(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        """Every claim that did not succeed stays in the history, unless it was only missed."""
+        """Add a claim that did not succeed to the history, unless it was only missed."""
         if verb is Verb.SUCCEED:
             row.blame(None)
             return

@@ -24,7 +24,7 @@ LaneHeads = list[tuple[ClaimSortKey, Lane]]
 
 
 class ClaimProgress(msgspec.Struct, kw_only=True):
-    """What one claim has taken and found out so far."""
+    """The jobs that one claim has taken so far, and its hints."""
 
     worker: str
     now: datetime
@@ -89,7 +89,7 @@ class ClaimRules:
             row.cool(row.cool_until and row.cool_until - back, row.cool_downs)
 
     def rests(self, queue: str, now: datetime) -> bool:
-        """Whether a queue cools down."""
+        """Return whether a queue cools down."""
         cool_until = self._db.queues[queue].cool_until
         return cool_until is not None and cool_until > now
 
@@ -106,7 +106,7 @@ class ClaimRules:
         return [queue for queue in wanted if not self._db.queues[queue].paused]
 
     def room(self, queue: str, now: datetime) -> int:
-        """How many more jobs of a queue may run, whatever limits they have."""
+        """Return how many more jobs of a queue may run, apart from their limits."""
         row = self._db.queues[queue]
         if row.paused or self.rests(queue, now):
             return 0
@@ -128,7 +128,7 @@ class ClaimRules:
             row = self._db.rows[place[-1]]
             if row.is_expired(visit.now):
                 if len(visit.expired) == self.expired_at_once:
-                    # Whoever asks again at once gets further.
+                    # A caller that asks again at once gets further.
                     visit.opens_at.append(visit.now)
                     return
                 self._db.expire(row, visit.now)
@@ -152,7 +152,7 @@ class ClaimRules:
             del lanes[lane]
 
     def admit(self, visit: ClaimProgress, row: JobRow) -> bool:
-        """Whether every limit of the job lets it start now; if so, it takes from all of them."""
+        """Take from every limit of the job if all let it start now. Return whether they did."""
         if not row.asked.limits:
             return True
         gates, uses = self._db.gates, row.asked.limits
@@ -179,14 +179,14 @@ class ClaimRules:
         return min((at for at in (*due, *visit.opens_at) if at is not None), default=None)
 
     def opens(self, queue: str, now: datetime) -> datetime | None:
-        """When something of this queue becomes claimable by itself."""
+        """Return when something of this queue becomes claimable by itself."""
         cool_until = self._db.queues[queue].cool_until
         if cool_until is not None and cool_until > now:
             return cool_until
         return self._db.next_due(queue, self.head_start)
 
     def solo_due(self, visit: ClaimProgress, queues: Sequence[str]) -> bool:
-        """Whether a job could start if this worker asked for it alone."""
+        """Return whether a job could start if this worker asked for it alone."""
         if visit.solo:
             return False
         for queue in [queue for queue in queues if self.room(queue, visit.now)]:

@@ -35,7 +35,9 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
 
 
 def holder_expires(holder: JobRow, job: NewJob, now: datetime) -> bool:
-    """Whether the holder of a job's key waits past its expiry, and is not replaced by the job."""
+    """Return whether the holder of a job's key waits past its expiry, and is not replaced by the
+    job.
+    """
     held, unique = holder.asked.unique, job.unique
     if held is None or unique is None or held.window is Window.FOR_A_TIME:
         return False

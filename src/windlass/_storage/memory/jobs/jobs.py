@@ -47,7 +47,7 @@ class MemoryJobs:
         return answers
 
     def insert_all(self, jobs: Sequence[NewJob], now: datetime) -> list[Inserted]:
-        """All or none, under the database's lock."""
+        """Insert all or none, under the database's lock."""
         self._db.gates.require(jobs)
         self._require_ids(jobs)
         self._require_keys(jobs, now)

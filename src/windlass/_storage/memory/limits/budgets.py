@@ -47,7 +47,7 @@ class MemoryBudgets:
         """When something was taken last, a gate was shut, or a queue began to rest."""
 
     def define(self, spec: LimitSpec, now: datetime) -> None:
-        """A new limit, or new numbers for an old one."""
+        """Store a new limit, or new numbers for an old one."""
         old = self.specs.get(spec.name)
         self.specs[spec.name] = spec
         if old is None or old.rate is None or spec.rate is None or spec.rate == old.rate:
@@ -57,7 +57,7 @@ class MemoryBudgets:
                 self.spent[gate] = rescale_debt(spec.rate, until, before=old.rate, now=now)
 
     def require(self, jobs: Sequence[NewJob]) -> None:
-        """Refuse jobs that name a limit nobody defined."""
+        """Refuse jobs that name an undefined limit."""
         for job in jobs:
             for use in job.limits:
                 if use.name not in self.specs:
@@ -68,15 +68,15 @@ class MemoryBudgets:
         return Counter(gate for row in running for gate in {use.gate for use in row.asked.limits})
 
     def is_ahead(self, now: datetime) -> bool:
-        """Whether the clock was set back since something was taken."""
+        """Return whether the clock was set back since something was taken."""
         return self.charged is not None and self.charged - now > CLOCK_SLACK
 
     def set_back_by(self, now: datetime) -> timedelta:
-        """How far the clock was set back since something was taken."""
+        """Return how far the clock was set back since something was taken."""
         return self.charged - now if self.charged and self.is_ahead(now) else timedelta(0)
 
     def mend(self, now: datetime) -> None:
-        """After the clock was set back every gate is as it was when something was taken last."""
+        """Reset every gate to the state of its last use, after the clock was set back."""
         back = self.set_back_by(now)
         if not back:
             return
@@ -87,14 +87,14 @@ class MemoryBudgets:
             self.breakers[gate] = msgspec.structs.replace(state, open_until=until)
 
     def reckon(self, now: datetime) -> datetime:
-        """The instant from which a wait counts that begins now. By a clock that was set back it is
-        the last one that counted: `mend` moves it with all others.
+        """Return the instant from which a wait counts that begins now. By a clock that was set back
+        it is the last one that counted: `mend` moves it with all others.
         """
         self.charged = now if self.charged is None else max(self.charged, now)
         return self.charged
 
     def shut(self, uses: Sequence[LimitUse], usage: Usage, now: datetime) -> StartBlocked | None:
-        """What keeps these uses from starting now; None: every one of them may."""
+        """Return the gate that keeps these uses from starting now; None: all may start."""
         opens_at: list[datetime] = []
         for use in uses:
             spec = self.specs[use.name]
@@ -122,20 +122,20 @@ class MemoryBudgets:
                 self.spent[use.gate] = verdict.spent_until
 
     def _holding(self, spec: LimitSpec, use: LimitUse) -> BreakerState | None:
-        """The state of a breaker that is not closed."""
+        """Return the state of a breaker that is not closed."""
         state = self.breakers.get(use.gate)
         if state is None or spec.breaker is None or not state.holds(spec.breaker):
             return None
         return state
 
     def state(self, name: str, gate: str) -> BreakerState | None:
-        """What people see of the gate of a breaker."""
+        """Return the public state of a breaker."""
         if name not in self.specs or self.specs[name].breaker is None:
             return None
         return self.breakers.get(gate, record_success())
 
     def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        """A run that draws on these has failed: once, however often it names one of them."""
+        """Count a failure for these breakers: once, however often the run names one of them."""
         for gate, name in {use.gate: use.name for use in uses}.items():
             breaker = self.specs[name].breaker
             if breaker is not None:
@@ -143,19 +143,19 @@ class MemoryBudgets:
                 self.breakers[gate] = record_failure(breaker, state, self.reckon(now))
 
     def close_breakers(self, uses: Sequence[LimitUse]) -> None:
-        """A run that draws on these has succeeded."""
+        """Close the breakers of a run that succeeded."""
         for use in uses:
             self.breakers.pop(use.gate, None)
 
     def drain(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        """Nothing is left in the buckets these draw on."""
+        """Empty the buckets of these gates."""
         for use in uses:
             rate = self.specs[use.name].rate
             if rate is not None:
                 self.spent[use.gate] = drained(rate, self.spent.get(use.gate), self.reckon(now))
 
     def reset(self, gate: str) -> None:
-        """As if nothing had been taken, and nothing had failed."""
+        """Reset a budget, as if nothing had been taken and nothing had failed."""
         self.breakers.pop(gate, None)
         if gate in self.spent:
             self.spent[gate] = None

@@ -1,4 +1,4 @@
-"""What people order for jobs, with the record of who did."""
+"""Actions of operators on jobs, with the audit log."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from windlass.errors import StoreBusy
 
 __all__ = ["PostgresActions"]
 
-_SQL = load_sql("windlass._storage.postgres.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.postgres.sql", "actions.sql")
 _ORDER, _INSERT, _AUDITS = _SQL["order"], _SQL["insert"], _SQL["audits"]
+_RECORD = _SQL["record"]
 
 _EFFECTIVE = frozenset({ActionResult.DONE, ActionResult.REQUESTED})
 _NEWEST = 2**63 - 1
@@ -70,7 +71,7 @@ class PostgresActions:
             stored_id(job.id)
         text = msgspec.json.encode([job_json_of(job) for job in jobs]).decode()
         try:
-            # On the side: a key may be under decision in somebody's open transaction.
+            # On a separate connection: a key may be under decision in an open transaction.
             asked = (self._db.instant(), self._db.durable, text, audit_note_text(note))
             rows, unsure = await self._db.fetch_told(self._db.sql(_INSERT), *asked, aside=True)
         except FunctionError as refused:
@@ -81,6 +82,10 @@ class PostgresActions:
         self._db.wake()
         met = ((place, holder, replaced) for place, holder, replaced in rows)
         return insert_answers(jobs, met, unsure=unsure)
+
+    async def record(self, note: AuditNote, count: int) -> None:
+        asked = (self._db.instant(), self._db.durable, audit_note_text(note), count)
+        await self._db.fetch_aside(self._db.sql(_RECORD), *asked)
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
@@ -96,7 +101,7 @@ class PostgresActions:
 
 
 def _words(order: JobAction) -> tuple[Any, ...]:
-    """The order's name in ``order_jobs``, then reason, due time, priority and queue."""
+    """Return the order's name in ``order_jobs``, then reason, due time, priority and queue."""
     match order:
         case Requeue():
             return ("requeue", None, None, None, None)

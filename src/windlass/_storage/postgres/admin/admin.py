@@ -1,4 +1,4 @@
-"""What people ask, and the switches of queues."""
+"""Reads of operators, and pausing queues."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TOP = 2**63 - 1
 
 
 def filter_args(wanted: JobFilter) -> tuple[Any, ...]:
-    """The fields of ``job_filter``, in their order; None does not narrow."""
+    """Return the fields of ``job_filter``, in their order; None does not narrow."""
     states, shown = wanted.states, wanted.shown
     return (
         None if states is None else [CODES[state] for state in states],
@@ -135,7 +135,7 @@ class PostgresAdmin:
         return await search_jobs(step, wanted, sought, limit, lambda job: _cursor(job, order))
 
     async def _find(self, wanted: JobFilter, limit: int, left: int | None) -> tuple[Page, int]:
-        """A page, and at how many jobs it looked if it may look at ``left`` only."""
+        """Return a page, and at how many jobs it looked if it may look at ``left`` only."""
         order = order_of(wanted)
         by_number = sort_field_of(order) == "enqueued"
         place = None if by_number else position_of(wanted)
@@ -196,7 +196,7 @@ class PostgresAdmin:
 
 
 def _cursor(job: JobRecord, order: ListOrder) -> Cursor:
-    """Where the page behind this job begins."""
+    """Return where the page behind this job begins."""
     if sort_field_of(order) == "enqueued":
         return job.seq
     return ListPosition(to_us(sort_time_of(job, order)), str(job.seq)).cursor()

@@ -1,4 +1,4 @@
-"""Who ordered what: notes as the functions take them, records as they are read."""
+"""The audit log: notes as the functions take them, records as they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["audit_note_text", "record_of"]
 
 
 def audit_note_text(note: AuditNote | None) -> str | None:
-    """A note as ``keep_audit`` reads it; None: nobody asked for a record."""
+    """Return a note as ``keep_audit`` reads it; None: no record is wanted."""
     if note is None:
         return None
     texts = {name: stored_text(text) for name, text in msgspec.structs.asdict(note).items()}
@@ -20,7 +20,7 @@ def audit_note_text(note: AuditNote | None) -> str | None:
 
 
 def record_of(row: Row) -> AuditRecord:
-    """A row of ``audits`` in orders.sql."""
+    """Decode a row of ``audits`` in actions.sql."""
     return AuditRecord(
         number=row["number"],
         note=AuditNote(

@@ -1,4 +1,4 @@
-"""What is moved here from another storage, as rows: by column, for functions that read JSON."""
+"""Copied records as rows: by column, for functions that read JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN = QueueSettings()
 
 
 def job_row(stored: StoredJob) -> _Columns:
-    """A job for ``restore_jobs``."""
+    """Return a job for ``restore_jobs``."""
     job, unique = stored.job, stored.unique
     number, verb, by = stored.ended or (None, None, None)
     progress = job.progress
@@ -110,7 +110,7 @@ def _error(error: AttemptError | None) -> _Columns:
 
 
 def history_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
-    """The history of these jobs for ``restore_traces``."""
+    """Yield the history of these jobs for ``restore_traces``."""
     for one in stored:
         for attempt in one.history:
             yield {
@@ -126,7 +126,7 @@ def history_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
 
 
 def log_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
-    """What these jobs have logged, for the same."""
+    """Return the log chunks of these jobs, for the same function."""
     for one in stored:
         for chunk in one.logs:
             yield {
@@ -152,7 +152,7 @@ def rollup_rows(rollups: Sequence[Rollup]) -> Iterator[_Columns]:
 
 
 def _histogram(counts: Histogram) -> str:
-    """The text of an array whose indexes are the buckets: from the first one to the last."""
+    """Return the text of an array whose indexes are the buckets: from the first one to the last."""
     if not counts:
         return "{}"
     first, last = min(counts), max(counts)
@@ -161,7 +161,7 @@ def _histogram(counts: Histogram) -> str:
 
 
 def queue_row(record: QueueRecord) -> _Columns:
-    """A queue for ``restore_queues``."""
+    """Return a queue for ``restore_queues``."""
     settings = record.settings
     return {
         "name": record.queue,
@@ -174,7 +174,7 @@ def queue_row(record: QueueRecord) -> _Columns:
 
 
 def budget_row(state: LimitState) -> _Columns:
-    """A budget for ``restore_gates``."""
+    """Return a budget for ``restore_gates``."""
     breaker = state.breaker
     return {
         "gate": LimitUse(state.name, state.key).gate,
@@ -186,6 +186,6 @@ def budget_row(state: LimitState) -> _Columns:
 
 
 def audit_row(record: AuditRecord) -> _Columns:
-    """A record for ``restore_audits``."""
+    """Return a record for ``restore_audits``."""
     texts = {name: stored_text(text) for name, text in msgspec.structs.asdict(record.note).items()}
     return {**texts, "at": record.at, "count": record.count}

@@ -1,10 +1,10 @@
 -- The lock on limits, instants, and lanes: where limited jobs wait. Functions for functions: none
--- of these is a transaction of its own.
+-- of these is a separate transaction.
 -- Their planner settings: 99_settings.sql.
 
 -- --- one lock -----------------------------------------------------------------------------------
 
--- Whatever changes gates, lanes, bays or the cool-downs of queues takes this lock first, in a statement of its own, so that
+-- Every change of gates, lanes, bays or cool-downs takes this lock first, in a separate statement, so that
 -- the next statement sees what others have committed: counting in the statement that waited counts
 -- what was there before the wait, and lets in too many. It is held until the transaction ends.
 --
@@ -35,7 +35,7 @@ BEGIN
 END $$;
 
 -- Claims of queues with a number of jobs that may run at once take one lock for each such queue,
--- always in the same order, so that nobody starts others between their counting and their commit.
+-- always in the same order, so that no claim starts others between their counting and their commit.
 -- The answer: those queues. Where no queue has a number there is nothing to lock.
 CREATE OR REPLACE FUNCTION lock_queues(p_queues text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
@@ -59,7 +59,7 @@ END $$;
 
 -- --- instants -----------------------------------------------------------------------------------
 
--- So many microseconds after an instant, or the last one: an instant that nobody can read would
+-- An instant plus microseconds, or the last instant: an unreadable instant would
 -- stop its whole queue. NULL for NULL.
 CREATE OR REPLACE FUNCTION after(p_now timestamptz, p_us bigint) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
@@ -145,8 +145,8 @@ END $$;
 
 -- Make a lane follow its jobs: its head is read from them, so it cannot drift. With p_gate, its
 -- head was refused for that reason (as `find_shut` says), and the lane waits in that bay. Cost -2:
--- not refused, but locked by somebody, perhaps in a transaction of the user's that stays open.
--- p_news: jobs that have just come, which nobody has asked for yet, even where one like it stood.
+-- not refused, but locked, perhaps in a transaction of the user's that stays open.
+-- p_news: jobs that have just come, which have not asked yet, even where one like it stood.
 CREATE OR REPLACE FUNCTION settle_lane(
     p_lane bigint, p_gate text DEFAULT NULL, p_cost float8 DEFAULT NULL,
     p_opens_at bigint DEFAULT NULL, p_news bigint[] DEFAULT NULL
@@ -181,7 +181,7 @@ BEGIN
         END IF;
         UPDATE bays SET opens_at = p_opens_at WHERE id = v_bay;
     ELSIF v_moved AND v_lane.cost <> -1 THEN
-        -- Another job is at the head and may need fewer tokens: nobody has asked yet.
+        -- Another job is at the head and may need fewer tokens: it has not asked yet.
         v_bay := find_bay(v_lane.queue, v_lane.gate, -1);
     END IF;
     IF v_moved OR v_bay <> v_lane.bay THEN
@@ -202,15 +202,15 @@ BEGIN
     UPDATE bays SET opens_at = 0 WHERE gate = ANY (p_gates) AND opens_at IS NULL;
 END $$;
 
--- The numbers of a limit have changed: whoever waits for it may ask again. All of its gates: the
--- one without a key, and those whose names go on with a colon.
+-- The numbers of a limit have changed: lanes that wait for it may ask again. All of its gates: the
+-- one without a key, and those whose names continue with a colon.
 CREATE OR REPLACE FUNCTION open_limit(p_name text) RETURNS void
 LANGUAGE sql AS $$
     UPDATE bays SET opens_at = 0
      WHERE gate = p_name OR (gate >= p_name || ':' AND gate < p_name || ';')
 $$;
 
--- Gates were charged: bays that wait for their tokens open later than they thought. So many of
+-- Gates were charged: bays that wait for their tokens open later than stored. A bounded number of
 -- each; the others find out when their old instant comes: too early a look costs a visit.
 CREATE OR REPLACE FUNCTION postpone_bays(p_gates text[], p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -2,7 +2,7 @@
 
 -- --- gates --------------------------------------------------------------------------------------
 
--- Refuse names of limits that nobody defined: WL001, the name as the detail.
+-- Refuse names of undefined limits: WL001, the name as the detail.
 CREATE OR REPLACE FUNCTION require_limits(p_names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,7 +70,7 @@ BEGIN
 END $$;
 
 -- What keeps a job with these limits from starting; gate NULL: nothing. A missing unit, or the one
--- run that a breaker lets through, comes first (cost -1, no instant), because nobody knows when it
+-- run that a breaker lets through, comes first (cost -1, no instant), because no one knows when it
 -- ends; then the breaker (cost -1) or the tokens that take longest.
 CREATE OR REPLACE FUNCTION find_shut(
     p_gates text[], p_costs float8[], p_now bigint,
@@ -148,7 +148,7 @@ BEGIN
     RETURN v_at;
 END $$;
 
--- After the clock was set back every gate, and every queue that rests, is as it was when something was
+-- After the clock was set back every gate, and every queue that cools down, is as it was when something was
 -- taken last. The caller has called `lock_lanes`.
 CREATE OR REPLACE FUNCTION mend_gates(p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -233,7 +233,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A run that draws on these has succeeded: breakers among them close, and whoever waits for them
+-- A run that draws on these has succeeded: breakers among them close, and lanes that wait for them
 -- may ask again. Where nothing failed nothing is written.
 CREATE OR REPLACE FUNCTION close_breakers(p_gates text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -305,7 +305,7 @@ BEGIN
 END $$;
 
 -- One budget of a limit: its bucket is emptied, or (p_full) filled and its breaker closed. A limit
--- that nobody defined: WL001.
+-- that is not defined: WL001.
 CREATE OR REPLACE FUNCTION set_gate(
     p_at timestamptz, p_durable boolean, p_name text, p_gate text, p_full boolean,
     p_audit text DEFAULT NULL
@@ -351,7 +351,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Drop gates that are as if they had never been used, among the next p_limit by name after
--- p_after. The answer is where to go on; NULL: this was the last bite.
+-- p_after. The answer is the next cursor; NULL: this was the last chunk.
 CREATE OR REPLACE FUNCTION forget_gates(p_at timestamptz, p_after text, p_limit integer) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,8 @@
--- What holds for whole queues: the rest after somebody upstream said "not now", how many may run,
+-- Queues: cool-downs, how many jobs may run,
 -- and settings.
 
--- Send a queue to rest, for as long as the number of cool-downs before says (microseconds, by that
--- number, the last one beyond) or p_delay. One that rests already is left as it is: many who hit one
+-- Start a cool-down of a queue, for as long as the number of cool-downs before says (microseconds, by that
+-- number, the last one beyond) or p_delay. A queue that cools down already is left as it is: many who hit one
 -- limiter are one hit. The caller has called `lock_lanes`.
 CREATE OR REPLACE FUNCTION cool_queue(
     p_queue text, p_cools bigint[], p_delay bigint, p_now timestamptz,
@@ -14,7 +14,7 @@ DECLARE
     v_queue queues;
     v_count integer;
     v_until timestamptz;
-    -- By a clock that was set back a rest begins where all others stand: `mend_gates` moves it with
+    -- By a clock that was set back a cool-down begins where all others stand: `mend_gates` moves it with
     -- them.
     v_back interval := set_back_by(us_of(p_now)) * interval '1 microsecond';
 BEGIN

@@ -3,7 +3,7 @@
 -- --- unique keys --------------------------------------------------------------------------------
 
 -- Hold a key for a job, until an instant or (NULL) until it is freed. The answer: NULL, it is
--- held by this job now; else the seq of the job that holds it. Waits for whoever is deciding the
+-- held by this job now; else the seq of the job that holds it. Waits for a transaction that decides the
 -- same key in an open transaction, as long as lock_timeout allows.
 --
 -- The unique index decides, never a look before. A hold whose time is up, or whose job is gone, is
@@ -38,9 +38,9 @@ BEGIN
 END $$;
 
 -- Give up keys, each named with the job that may hold it: after a window has passed the key may
--- be somebody else's. In the order of the keys, so that two of these never wait for each other.
+-- be another job's. In the order of the keys, so that two of these never wait for each other.
 -- A locked one is being taken over, perhaps in a transaction of the user's that stays open: its time
--- was up, and nobody has to wait to give up what is none.
+-- was up, and an expired hold need not be given up.
 CREATE OR REPLACE FUNCTION free_keys(p_keys text[], p_seqs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,8 +85,8 @@ BEGIN
 END $$;
 
 -- Make up to p_limit due jobs ready, longest due first; of one queue, or (NULL) of any. Returns
--- how many. Rows that somebody else holds are left to him. With p_locked the caller has called
--- `lock_lanes`; without it, jobs for lanes are left to somebody who has. Those that were missed are
+-- how many. Rows that another transaction holds are left to it. With p_locked the caller has called
+-- `lock_lanes`; without it, jobs for lanes are left to a caller that has. Those that were missed are
 -- made ready only if they were due by p_missed_until; of any queue, never.
 CREATE OR REPLACE FUNCTION promote_some(
     p_queue text, p_limit integer, p_now timestamptz, p_locked boolean,

@@ -47,13 +47,13 @@ END $$;
 
 -- Hold a key for a new job, or find out who holds it.
 --   p_seqs     the numbers of this batch, which is not stored yet
---   p_lock     a holder that waits is to be replaced, and is locked if it is of p_task. Nobody waits
+--   p_lock     a holder that waits is to be replaced, and is locked if it is of p_task. No caller waits
 --              here for the row of a job, because others may wait for the keys that are held by now
 -- A holder that waits past its expiry and is not to be replaced is discarded, and the key is free;
 -- its lane finds out as it does in `replace_waiting`.
 -- The answer: number NULL, the key is held now for p_seq; else the holder's.
 --   place      its place among p_seqs, if it is one of these
---   waiting    it still waits, and is locked; NULL: somebody else has locked it
+--   waiting    it still waits, and is locked; NULL: another transaction has locked it
 --   expired    the holder before, if it was discarded
 CREATE OR REPLACE FUNCTION meet_key(
     p_key text, p_seq bigint, p_until timestamptz, p_now timestamptz, p_seqs bigint[],
@@ -75,7 +75,7 @@ BEGIN
                j.state = 0 AND j.expires_at <= p_now AND j.key_window <> 'for_a_time'
           INTO id, task, v_late FROM jobs j WHERE j.seq = number;
         IF NOT FOUND THEN
-            -- Its job is gone: nobody holds it.
+            -- Its job is gone: the key is free.
             DELETE FROM keys k WHERE k.key = p_key AND k.seq = number;
             CONTINUE;
         END IF;
@@ -179,7 +179,7 @@ END $$;
 
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
 -- that no job needs may be NULL as a whole. Durations are microseconds.
---   p_durable   see `commit_durably`; NULL in somebody else's transaction
+--   p_durable   see `commit_durably`; NULL in the user's transaction
 --   p_dues      the instant asked for, or NULL: p_delays after now (NULL: now)
 --   p_expires   from now
 --   p_limits    JSON: [["gate", cost], ...]
@@ -188,7 +188,7 @@ END $$;
 --   p_strict    refuse an id that is stored with another call, see `refuse_other_calls`
 --   p_on_losts  'fail', or NULL: retry
 --   p_repeats   also tell which ids were stored before
---   p_place     false in somebody else's transaction, which may stay open for long, and for whoever
+--   p_place     false in the user's transaction, which may stay open for long, and for callers that
 --               may have to wait for a key: jobs with limits are left to the next claim to put into
 --               their lanes, so that no lock is held
 -- Returns nothing for a job that was stored, or was before under the same id; for one whose unique
@@ -196,9 +196,9 @@ END $$;
 -- took over what was asked for. NULL as the last: this one held the key, waited past its expiry and
 -- was discarded; it says nothing of whether the job was stored. NULL as the holder, with p_repeats:
 -- the id was stored before, or comes earlier in the batch.
--- A limit that nobody defined: WL001, its name as the detail, and nothing is stored.
+-- An undefined limit: WL001, its name as the detail, and nothing is stored.
 -- A key whose holder must not be met: WL423, the holder and the key as the detail.
--- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
+-- Waiting for a key under decision in an open transaction: 55P03 after lock_timeout.
 CREATE OR REPLACE FUNCTION insert_jobs(
     p_at timestamptz, p_durable boolean, p_place boolean,
     p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
@@ -282,7 +282,7 @@ BEGIN
                     USING ERRCODE = 'WL423', DETAIL = concat(holder, ' ', v_key.key);
             ELSIF v_met.waiting IS NULL THEN
                 -- It came, or was locked, since those to be replaced were locked above. The same
-                -- again finds it in its place, unless somebody's open transaction keeps it.
+                -- again finds it in its place, unless an open transaction keeps it.
                 RAISE EXCEPTION 'the holder of the key % is locked by somebody else', v_key.key
                     USING ERRCODE = CASE WHEN p_durable IS NULL THEN 'lock_not_available'
                                          ELSE 'serialization_failure' END;
@@ -292,7 +292,7 @@ BEGIN
                     p_principals[v_key.n], p_correlation_ids[v_key.n], p_traces[v_key.n],
                     p_expires[v_key.n], v_now);
             ELSIF replaced THEN
-                -- One of this batch, which is stored below: an array that nobody fills stays NULL.
+                -- One of this batch, which is stored below: an unused array stays NULL.
                 IF v_key.what <> 'replace_due' THEN
                     p_payloads[v_met.place] := p_payloads[v_key.n];
                     IF p_limits IS NOT NULL THEN
@@ -387,8 +387,8 @@ BEGIN
     END IF;
 END $$;
 
--- The same for jobs with unique keys: waits no longer than p_patience for whoever decides one. Those
--- with limits are left to the next claim to put into their lanes: whoever waits must not hold the
+-- The same for jobs with unique keys: waits no longer than p_patience for a transaction that decides one. Those
+-- with limits are left to the next claim to put into their lanes: a waiting caller must not hold the
 -- lock that all limited jobs need. p_tells: also tell which jobs were discarded (a row whose last
 -- column is NULL); an older Windlass, which does not say it, would take them for holders.
 CREATE OR REPLACE FUNCTION insert_keyed_jobs(
@@ -433,7 +433,7 @@ BEGIN
                array_agg(j.delay ORDER BY j.n) AS delays,
                array_agg(j.max_attempts ORDER BY j.n) AS max_attempts,
                array_agg(decode(j.payload, 'base64') ORDER BY j.n) AS payloads,
-               -- What nobody in the batch has is NULL as a whole, and costs nothing.
+               -- A column that no job of the batch has is NULL as a whole, and costs nothing.
                CASE WHEN count(j.timeout) > 0 THEN array_agg(j.timeout ORDER BY j.n) END AS timeouts,
                CASE WHEN count(j.expires) > 0 THEN array_agg(j.expires ORDER BY j.n) END AS expires,
                CASE WHEN count(j.key) > 0 THEN array_agg(j.key ORDER BY j.n) END AS keys,

@@ -6,7 +6,7 @@
 --   chosen      those of p_common that are to be started, by the caller
 --   started     limited jobs that were started here: each must count before the next is judged
 --   charged     the gates they took from
---   cut_short   stopped at a bound: whoever asks again gets further
+--   cut_short   stopped at a bound: the next call gets further
 -- Looks at no more than p_room + 64 lanes.
 CREATE OR REPLACE FUNCTION visit_lanes(
     p_queue text, p_room integer, p_worker text, p_now timestamptz,
@@ -40,7 +40,7 @@ BEGIN
           FROM bays b WHERE b.queue = p_queue AND b.opens_at = 0
          ORDER BY b.head_priority, b.head_due, b.head_seq LIMIT 1;
         IF NOT FOUND THEN
-            -- Nobody else is open: the common line has all the room that is left.
+            -- No lane is open: the common line has all the room that is left.
             EXIT WHEN v_next > v_most;
             chosen := chosen || p_common[v_next : least(v_most, v_next + v_room - 1)];
             EXIT;
@@ -57,7 +57,7 @@ BEGIN
             EXIT;
         END IF;
         v_visits := v_visits - 1;
-        -- The lane goes on while its jobs come before all others: of its bay, of the other open
+        -- The lane continues while its jobs come before all others: of its bay, of the other open
         -- bays, of the common line.
         SELECT l.id INTO v_lane FROM lanes l WHERE l.bay = v_bay.id
          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1;
@@ -86,7 +86,7 @@ BEGIN
             EXIT WHEN v_bound.seq IS NOT NULL
                   AND (v_job.priority, v_job.due, v_job.seq)
                       > (v_bound.priority, v_bound.due, v_bound.seq);
-            -- Somebody may be replacing it, in a transaction of the user's that stays open.
+            -- It may be under replacement, in a transaction of the user's that stays open.
             PERFORM 1 FROM jobs j
               WHERE j.seq = v_job.seq AND j.lane + 0 = v_lane FOR UPDATE SKIP LOCKED;
             IF NOT FOUND THEN
@@ -104,7 +104,7 @@ BEGIN
             SELECT s.gate, s.cost, s.opens_at INTO v_shut
               FROM find_shut(v_job.gates, v_job.costs, v_us) AS s;
             IF v_shut.gate IS NOT NULL THEN
-                -- What stands before it counts, if anything does.
+                -- The jobs before it count, if any.
                 IF NOT v_busy THEN
                     v_gate := v_shut.gate;
                     v_cost := v_shut.cost;
@@ -130,7 +130,7 @@ END $$;
 
 -- The first solo job of a queue that its limits admit, among the first 64; a refused one closes its
 -- lane behind it. Read-only. With p_discard the caller will discard those that have expired; without
--- it they count like others: somebody has to ask for them.
+-- it they count like others: a claim has to ask for them.
 --   job       its seq; NULL: there is none
 --   opens_at  when the first refused one may be admitted, microseconds since the epoch
 --   expired   those met on the way that have expired

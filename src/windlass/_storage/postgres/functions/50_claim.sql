@@ -67,7 +67,7 @@ BEGIN
         RAISE EXCEPTION 'the schema is newer than the caller knows'
             USING ERRCODE = 'WL020', DETAIL = (SELECT max(s.version) FROM schema_versions s);
     END IF;
-    -- Burial and claim need not exclude each other: every sweep ends the claims of whoever is not
+    -- Declaring a worker dead and a claim need not exclude each other: every sweep ends the claims of workers that are not
     -- live, also those of a claim that raced it.
     IF NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live') THEN
         number := 0;
@@ -76,10 +76,10 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    -- A claim that a crash of the server takes back would be given to somebody else under the
-    -- same number, so it is durable whatever else is.
+    -- A claim that a crash of the server takes back would be given to another worker under the
+    -- same number, so it is always durable.
     PERFORM commit_durably(true);
-    -- Where no queue has lanes, limited jobs that fall due, solo jobs, a rest by a clock that was set
+    -- Where no queue has lanes, limited jobs that fall due, solo jobs, a cool-down by a clock that was set
     -- back, or a number of jobs that may run at once, there is nothing to lock.
     SELECT bool_or(
                EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
@@ -160,7 +160,7 @@ BEGIN
             SELECT s.* INTO v_solo FROM find_solo(v_queue, v_now, true) AS s;
             v_expired := v_expired || end_waiting(
                 ARRAY(SELECT j.seq FROM jobs j WHERE j.seq = ANY (v_solo.expired)
-                         AND j.expires_at <= v_now  -- whoever replaces it renews that
+                         AND j.expires_at <= v_now  -- a replacement renews that
                        FOR UPDATE SKIP LOCKED), 5, 'expired', v_now);
             v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
             CONTINUE WHEN v_solo.job IS NULL;

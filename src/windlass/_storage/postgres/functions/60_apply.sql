@@ -177,7 +177,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- These jobs have succeeded: their units come back, breakers close, and whoever waits for them may
+-- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
 -- ask again. The caller has called `lock_lanes`.
 CREATE OR REPLACE FUNCTION give_back(p_seqs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -209,15 +209,15 @@ END $$;
 -- `JobStore.apply`. Arrays side by side, one entry per transition (_core/job/transition.py), best in the
 -- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
---   p_cools    texts of arrays: how long the queue rests, by its number of cool-downs before
+--   p_cools    texts of arrays: how long the queue cools down, by its number of cool-downs before
 --   p_thens    the job that is inserted if this verb takes effect, JSON as for `insert_listed`
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
 -- unknown) and verbs; both NULL if every transition was applied as asked. cool_untils and cooleds
--- are NULL if nobody asked for a cool-down.
+-- are NULL without a cool-down.
 --
--- Plain successes are one statement; whatever frees a key, returns or fails is decided job by job.
+-- Plain successes are one statement; a job that frees a key, returns or fails is decided alone.
 -- p_one_by_one: everything is, because one job is named twice and each must see what the one before
 -- it did.
 CREATE OR REPLACE FUNCTION apply_transitions(
@@ -259,7 +259,7 @@ BEGIN
             ARRAY(SELECT t.job::json ->> 'limits' FROM unnest(p_thens) AS t (job)
                    WHERE t.job::json ->> 'limits' IS NOT NULL)));
     END IF;
-    -- A running job with limits holds something; where nobody does, there is nothing to look for.
+    -- A running job with limits holds something; without one, there is nothing to look for.
     v_limited := EXISTS (SELECT 1 FROM holds)
         AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
     v_forgive := may_forgive(p_seqs, at);
@@ -362,7 +362,7 @@ BEGIN
         PERFORM retake_keys(v_retake, at);
     END IF;
     IF v_follow IS NOT NULL THEN
-        -- A key may be under decision in somebody's open transaction: then nothing of this happens.
+        -- A key may be under decision in an open transaction: then nothing of this happens.
         PERFORM set_config('lock_timeout', '2s', true);
         PERFORM insert_listed(
             at, p_durable, (SELECT json_agg(f.job::json ORDER BY f.n)

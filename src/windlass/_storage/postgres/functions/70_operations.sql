@@ -19,7 +19,7 @@ DECLARE
     v_duty text;
 BEGIN
     -- A beat that a crash of the server takes away does not matter, and one that waited for a
-    -- standby that is not there would get the worker buried.
+    -- standby that is not there would get the worker declared dead.
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE workers w SET beat_at = v_at, memory = coalesce(p_memory, w.memory)
      WHERE w.id = p_worker AND w.state = 'live'
@@ -32,7 +32,7 @@ BEGIN
      ORDER BY j.seq;
 END $$;
 
--- What live workers are asked to do from now on. Whoever was told to stop may have heard of it. The
+-- The duty of live workers from now on. A worker with the duty to stop may be stopping. The
 -- answer: those whose duty it is now.
 CREATE OR REPLACE FUNCTION assign_duty(
     p_at timestamptz, p_workers text[], p_duty text, p_audit text
@@ -67,7 +67,7 @@ $$;
 
 -- No more rows are running than there are slots in all workers, and there is an index of them.
 -- One that is locked is being finished by its handler, in a transaction of the user's that may stay
--- open for long: whoever tried to end it would wait for that, and everybody behind him.
+-- open for long: a caller that ended it would wait for that, and all callers behind it.
 CREATE OR REPLACE FUNCTION orphans(p_limit integer) RETURNS SETOF jobs
 LANGUAGE sql AS $$
     SELECT * FROM jobs j
@@ -108,11 +108,11 @@ BEGIN
     RETURNING id;
 END $$;
 
--- Goodbye: the transitions of `apply_transitions`, then a release of whatever the worker still
+-- Leave: the transitions of `apply_transitions`, then a release of all claims that the worker still
 -- holds, then the end of its row, all or nothing. The answer is that of `apply_transitions`.
 --
 -- A job that stays locked is being finished in a transaction of the user's that is still open. It
--- is passed by (unknown): the others must not wait for it, and whoever sweeps finds it later.
+-- is passed by (unknown): the others must not wait for it, and the next sweep finds it.
 CREATE OR REPLACE FUNCTION leave_worker(
     p_at timestamptz, p_durable boolean, p_worker text,
     p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[], p_results bytea[],
@@ -176,7 +176,7 @@ BEGIN
 END $$;
 
 -- One ended job waits again, ready now, with a fresh budget; the caller has locked it. A limited one
--- is put where due ones wait: the next claim stands it in its lane, and so nobody waits for the
+-- is put where due ones wait: the next claim puts it into its lane, and so no caller waits for the
 -- limits here. The answer: NULL; else the number of the job that holds its key, and nothing changed.
 CREATE OR REPLACE FUNCTION requeue_one(p_seq bigint, p_now timestamptz) RETURNS bigint
 LANGUAGE plpgsql AS $$

@@ -1,28 +1,50 @@
 -- Schedules, and the one step that fires them.
 
--- `ScheduleStore.due`. One row with NULL as the name where none is.
+-- `ScheduleStore.due`. One row with NULL as the name where none is, or all are paused.
 CREATE OR REPLACE FUNCTION due_schedules(p_at timestamptz, p_limit bigint)
 RETURNS TABLE (
-    at timestamptz, following timestamptz, name text, revision bigint, body text,
+    at timestamptz, following timestamptz, paused boolean, name text, revision bigint, body text,
     next_at timestamptz, declared_at timestamptz
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     at := coalesce(p_at, clock_timestamp());
+    paused := EXISTS (SELECT 1 FROM switches w WHERE w.name = 'schedules');
+    IF paused THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
     following := (SELECT s.next_at FROM schedules s WHERE s.next_at > at
                    ORDER BY s.next_at LIMIT 1);
     RETURN QUERY
-    SELECT at, following, s.name, s.revision, s.body, s.next_at, s.declared_at FROM schedules s
+    SELECT at, following, paused, s.name, s.revision, s.body, s.next_at, s.declared_at FROM schedules s
      WHERE s.next_at <= at ORDER BY s.next_at, s.name LIMIT p_limit;
     IF NOT FOUND THEN
         RETURN NEXT;
     END IF;
 END $$;
 
--- Whoever writes schedules locks their names first, those that are not stored, too, and then their
+-- `ScheduleStore.pause` and `ScheduleStore.resume`.
+CREATE OR REPLACE FUNCTION switch_schedules(
+    p_at timestamptz, p_durable boolean, p_paused boolean, p_audit text
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    PERFORM commit_durably(p_durable);
+    IF p_paused THEN
+        INSERT INTO switches (name, at) VALUES ('schedules', v_at) ON CONFLICT DO NOTHING;
+    ELSE
+        DELETE FROM switches w WHERE w.name = 'schedules';
+    END IF;
+    PERFORM keep_audit(p_audit, v_at, 1);
+END $$;
+
+-- Writers of schedules lock their names first, those that are not stored, too, and then their
 -- rows, always in the same order: two calls with the same names never wait for each other in a ring.
--- These locks come before all others: nobody who holds another one asks for them.
+-- These locks come before all others: no holder of another lock asks for them.
 CREATE OR REPLACE FUNCTION lock_schedules(p_names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -45,9 +67,9 @@ END $$;
 --   p_audits   who ordered it, for `keep_audit`, or NULL
 -- The answers, in order, as JSON (the struct `ScheduleAnswer`): written, stale, busy or
 -- held, and what else there is to say.
--- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
--- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
--- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
+-- An undefined limit: WL001, its name as the detail, and nothing is written.
+-- Waiting for a key under decision in an open transaction: 55P03 after lock_timeout.
+-- Jobs are stored together: keys are taken in the order of keys, for any order of the writes.
 -- A key that is taken between the look at it and that moment: 40001, and the same again finds it.
 CREATE OR REPLACE FUNCTION put_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],

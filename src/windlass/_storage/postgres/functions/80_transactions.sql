@@ -1,11 +1,11 @@
 -- Jobs stored and finished on a connection of the user's own, in the user's own transaction.
 --
 -- One JSON text in, one text out: every driver can send and read that. Such a transaction may stay
--- open for long, so nothing here locks what others need to go on: not the limits, no lane, no bay,
+-- open for long, so nothing here locks what others need: not the limits, no lane, no bay,
 -- no row of rollups that a worker writes. And nothing of the user's session is changed: settings
 -- hang on the functions and end with them. How durable the commit is, is the user's to say.
 
--- The time that somebody else's open transaction may keep a unique key undecided.
+-- The time that another open transaction may keep a unique key undecided.
 CREATE OR REPLACE FUNCTION insert_for_user(p_request text) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 DECLARE
@@ -29,11 +29,11 @@ BEGIN
 END $$;
 
 -- A fenced success. WL010: the claim is not held any more; WL011: this very claim has been ended by
--- this very worker before. Both are raised, not answered: whoever swallows the error still has a
+-- this very worker before. Both are raised, not answered: a caller that swallows the error still has a
 -- transaction that cannot commit.
 --
 -- `holds` of a limited job are left behind: they count for nothing once the job does not run, so
--- its units are free with the commit. Whoever waits for them is called by `ended_for_user`, or by
+-- its units are free with the commit. Waiting lanes are opened by `ended_for_user`, or by
 -- `sweep_holds` if the worker does not live to do it; these also close breakers, and the first
 -- forgets cool-downs of a queue whose job is kept.
 CREATE OR REPLACE FUNCTION finish_for_user(p_request text) RETURNS text
@@ -72,7 +72,7 @@ BEGIN
         DELETE FROM jobs j WHERE j.seq = v_seq;
         PERFORM forget_traces(ARRAY[v_seq]);
     END IF;
-    -- A row of this session alone: the worker goes on counting in its own while this one waits
+    -- A row of this session alone: the worker continues to count in its own while this one waits
     -- for a commit. Readers merge them.
     PERFORM add_rollup(
         v_now, v_job.queue, v_job.task, v_job.worker || '/' || pg_backend_pid(),
@@ -117,7 +117,7 @@ BEGIN
 END $$;
 
 -- What became of a claim that `finish_for_user` was called for: stored (and its units are given
--- back), open (somebody's transaction holds the row), held (nothing happened) or lost. p_kept: a
+-- back), open (a transaction holds the row), held (nothing happened) or lost. p_kept: a
 -- success keeps the row; without that, no row is a success.
 CREATE OR REPLACE FUNCTION ended_for_user(
     p_at timestamptz, p_seq bigint, p_number integer, p_by text, p_kept boolean,

@@ -77,7 +77,7 @@ BEGIN
             (SELECT min(a.due) FROM (SELECT i.due FROM lane_lines i LIMIT p_most) AS a),
             (SELECT min(a.due) FROM (SELECT j.due FROM jobs j
                                       WHERE j.queue = p_queue AND j.ready = 3 LIMIT p_most) AS a),
-            -- Due, and nobody has put it into its line yet.
+            -- Due, and not in its line yet.
             (SELECT j.due FROM jobs j
               WHERE j.queue BETWEEN p_queue AND p_queue AND j.ready = 0 AND j.due <= p_now
               ORDER BY j.queue, j.due LIMIT 1)));

@@ -1,4 +1,4 @@
--- What runs say and what befalls jobs, line by line.
+-- Log lines of runs and events of jobs.
 
 -- All that is stored beside the rows of jobs, which are deleted. Nearly always that is little, and a
 -- look into three indexes.
@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION append_logs(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- Nobody waits for a disk because of them.
+    -- They wait for no disk.
     PERFORM commit_durably(false);
     INSERT INTO logs (seq, claim_number, number, lines)
     SELECT t.seq, t.claim_number, t.number, t.lines
@@ -101,7 +101,7 @@ BEGIN
 END $$;
 
 -- What was left behind by jobs that are gone: everything about those before the oldest one that is
--- there. Whatever is missed now is before the oldest one some day.
+-- there. A chunk missed now is before the oldest one some day.
 CREATE OR REPLACE FUNCTION sweep_traces(p_limit integer) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -27,17 +27,17 @@ __all__ = ["RETRY_SECONDS", "STATEMENT_SECONDS", "PostgresConnection", "Postgres
 
 T = TypeVar("T")
 Row = Any
-"""What asyncpg returns: a tuple that also knows its columns by name."""
+"""A row of asyncpg: a tuple that also knows its columns by name."""
 
 RETRY_SECONDS = 5.0
-"""How long one operation goes on trying. Whoever works for ever asks again by himself."""
+"""How long one operation is retried. Loops that run for ever retry by themselves."""
 STATEMENT_SECONDS = 60.0
 """A statement that takes longer than this is not slow: the server, or the way to it, hangs."""
 _CANCEL_SECONDS = 3.0
 _LEAST_SECONDS = 1.0
-"""What a statement gets that is sent late: with less it could not succeed."""
+"""The least time of a statement that is sent late: with less it could not succeed."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Between two tries to connect. Short at most: work goes on within two seconds of the server."""
+"""Between two tries to connect. Short: work continues within two seconds of the server's return."""
 _CONFLICTS = 10
 _FINAL_STATES = {"28P01", "28000", "3D000", "42501", "0A000", "22023", "42704"}
 """Answers to a login that stay the same until a person changes something."""
@@ -70,8 +70,8 @@ class _CallTimeouts(msgspec.Struct, frozen=True):
 class PostgresConnection:
     """One connection for one purpose. Statements follow each other; each may be tried again.
 
-    Cancelling a caller never cancels its statement: the connection goes on with it, and is in
-    order for the next one.
+    Cancelling a caller never cancels its statement: the connection finishes it, and is in order for
+    the next one.
     """
 
     def __init__(self, server: PostgresServer) -> None:
@@ -99,7 +99,7 @@ class PostgresConnection:
         within: float = STATEMENT_SECONDS,
         at_most: float | None = None,
     ) -> list[Row]:
-        """The rows of one statement, which is its own transaction.
+        """Return the rows of one statement, which is its own transaction.
 
         ``again``: it may be repeated when its answer was lost. The others: see `use`.
         """
@@ -113,7 +113,9 @@ class PostgresConnection:
     async def fetch_told(
         self, sql: str, *args: object, at_most: float | None = None
     ) -> tuple[list[Row], bool]:
-        """The same, and whether an earlier try may have been carried out: its answer was lost."""
+        """Return the same, and whether an earlier try may have been carried out: its answer was
+        lost.
+        """
         unsure = False
 
         async def run(connection: asyncpg.Connection) -> tuple[list[Row], bool]:
@@ -157,7 +159,7 @@ class PostgresConnection:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone; then nobody wants to know
+            task.exception()  # the caller may be gone; then the answer is dropped
 
     async def _in_turn(
         self,
@@ -299,7 +301,7 @@ class PostgresConnection:
         if self._loop is asyncio.get_running_loop():
             await self.hang_up()
             return
-        # Never used, or its loop has ended: nobody will finish what was under way.
+        # Never used, or its loop has ended: no task will finish its statement.
         connection, self._connection = self._connection, None
         _sever(connection)
 
@@ -311,8 +313,8 @@ class PostgresConnection:
             keep_open(connection)
             found = socket_of(connection)
             if found is not None and found.fileno() >= 0:
-                # Whatever is still written to this number, a goodbye above all, reaches nobody;
-                # and the server sees the parent's end when the parent ends.
+                # Bytes that are still written to this descriptor, a goodbye above all, reach no
+                # server; and the server sees the parent's end when the parent ends.
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 os.dup2(nowhere, found.fileno(), inheritable=False)
                 os.close(nowhere)

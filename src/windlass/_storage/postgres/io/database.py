@@ -1,4 +1,6 @@
-"""What all stores of one storage share: connections, the clock, the schema, the subscribers."""
+"""State shared by all stores of one storage: connections, the clock, the schema, the
+subscribers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
 
 
 def quoted_schema(name: str) -> str:
-    """The schema as an identifier: the one thing that is ever put into a statement."""
+    """Return the schema as an identifier: the one thing that is ever put into a statement."""
     if not _SCHEMA.fullmatch(name) or name.startswith(("pg_", "information_schema")):
         raise ConfigError(
             f"The schema {name!r} cannot be used: lower-case letters, digits and '_', starting "
@@ -33,13 +35,15 @@ def quoted_schema(name: str) -> str:
 
 
 def channel_of(schema: str) -> str:
-    """The channel that hints go through. Channels are the database's, so it names the schema."""
+    """Return the channel that hints go through. Channels are the database's, so it names the
+    schema.
+    """
     return f"windlass_{schema}"
 
 
 @lru_cache(maxsize=1024)
 def in_schema(text: str, schema: str) -> str:
-    """A statement with the quoted schema in place of the word ``windlass`` before a dot."""
+    """Return a statement with the quoted schema in place of the word ``windlass`` before a dot."""
     return _PLACE.sub(f"{schema}.", text)
 
 
@@ -76,11 +80,11 @@ class PostgresDatabase:
         return self.durability == "full"
 
     def instant(self) -> datetime | None:
-        """The test instant; None: the server's own clock."""
+        """Return the test instant; None: the server's own clock."""
         return None if self.clock is SYSTEM_CLOCK else self.clock.now()
 
     def sql(self, text: str) -> str:
-        """A statement with the schema in place of the word ``windlass`` before a dot."""
+        """Return a statement with the schema in place of the word ``windlass`` before a dot."""
         return in_schema(text, self.schema)
 
     async def fetch(
@@ -114,13 +118,15 @@ class PostgresDatabase:
     async def fetch_told(
         self, sql: str, *args: object, at_most: float | None = None, aside: bool = False
     ) -> tuple[list[Row], bool]:
-        """The same on either connection, and whether an earlier try may have been carried out."""
+        """Return the same on either connection, and whether an earlier try may have been carried
+        out.
+        """
         link = self.side if aside else self.work
         work = link.fetch_told(sql, *args, at_most=at_most)
         return await self.timings.measure(work, reads=False)
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something was committed that others may wait for: here at once, elsewhere by a hint."""
+        """Wake subscribers after a commit: here at once, elsewhere by a hint."""
         self.subscribers.wake(queues)
         self._notifier.wake(queues)
 
@@ -136,7 +142,7 @@ class PostgresDatabase:
 
     @property
     def sender(self) -> str:
-        """What our own hints carry: this process need not be woken by them."""
+        """Return the mark of our own hints: they need not wake this process."""
         return self._notifier.sender
 
     async def close(self) -> None:

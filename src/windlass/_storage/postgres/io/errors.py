@@ -1,4 +1,4 @@
-"""What the driver and the server say, in the words of this library, with what to do about it."""
+"""Errors of the driver and the server, translated to this library's, with advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ErrorMeaning", "FunctionError", "StatementTimeout", "error_meaning_o
 
 
 class FunctionError(Exception):
-    """A function in the database raised one of its own codes: ``WLxxx``.
+    """An error that a function in the database raised, with a code ``WLxxx``.
 
     For the store that called it, which knows what the code means.
     """
@@ -43,7 +43,7 @@ class StatementTimeout(TimeoutError):
 
 
 class ErrorMeaning(Enum):
-    """What an error means for whoever might try again."""
+    """The meaning of an error for a caller that might try again."""
 
     LOST = "the connection is gone; whether the statement took effect is not known"
     CONFLICT = "rolled back because of others: the same again may well succeed"
@@ -65,7 +65,7 @@ _POOLED = {"26000", "42P05"}
 
 
 def error_meaning_of(error: BaseException) -> ErrorMeaning:
-    """Whether, and how, to try again."""
+    """Return whether, and how, to try again."""
     if isinstance(error, asyncpg.PostgresError):
         code = error.sqlstate or ""
         if code in _LOST or code.startswith("08"):
@@ -91,12 +91,14 @@ def error_meaning_of(error: BaseException) -> ErrorMeaning:
 
 
 def _lacks_tls(error: BaseException) -> bool:
-    """Whether the server, asked for TLS, said that it has none: it does so until it is changed."""
+    """Return whether the server, asked for TLS, said that it has none: it does so until it is
+    changed.
+    """
     return isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error)
 
 
 def translate(error: BaseException, where: str) -> Exception:
-    """The error to raise; ``where`` is the place as it may be shown."""
+    """Return the error to raise; ``where`` is the place as it may be shown."""
     if isinstance(error, WindlassError | FunctionError):
         return error
     if isinstance(error, asyncpg.PostgresError):

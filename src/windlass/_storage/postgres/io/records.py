@@ -56,13 +56,13 @@ def known_ids(ids: Iterable[JobId]) -> list[UUID]:
 
 
 def known_id(job: JobId) -> UUID | None:
-    """The same for one; None: it cannot be one."""
+    """Return the same for one; None: it cannot be one."""
     found = known_ids([job])
     return found[0] if found and found[0].hex == job else None
 
 
 def claim_of(row: Row) -> Claim:
-    """A row that begins with id, claim number and seq."""
+    """Decode a row that begins with id, claim number and seq."""
     return Claim(JobId(row[0].hex), row[1], row[2])
 
 
@@ -86,7 +86,7 @@ def _limits_of(gates: Sequence[str] | None, costs: Sequence[float] | None) -> tu
 
 
 def job_of(row: Row) -> JobRecord:
-    """A row of ``get`` or ``find`` in admin.sql."""
+    """Decode a row of ``get`` or ``find`` in admin.sql."""
     return JobRecord(
         id=JobId(row["id"].hex),
         seq=row["seq"],
@@ -138,7 +138,7 @@ def _progress_of(fraction: float | None, note: str | None) -> Progress | None:
 
 
 def attempt_of(row: Row) -> Attempt:
-    """A row of ``history`` in admin.sql."""
+    """Decode a row of ``history`` in admin.sql."""
     return Attempt(
         claim_number=row["claim_number"],
         attempt=row["attempt"],
@@ -151,7 +151,7 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def orphan_of(row: Row) -> ClaimedJob:
-    """A row of ``orphans`` in workers.sql: without its payload, which may be large."""
+    """Decode a row of ``orphans`` in workers.sql: without its payload, which may be large."""
     return ClaimedJob(
         claim=Claim(JobId(row["id"].hex), row["claim_number"], row["seq"]),
         task=row["task"],

@@ -25,19 +25,19 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def stored_id(job: JobId) -> JobId:
-    """An id that is to be stored."""
+    """Return an id that is to be stored."""
     if len(job) != 32 or not _HEX.issuperset(job):
         raise InvalidArgument(f"a job id is 32 hex digits, got {job!r}")
     return job
 
 
 def stored_span(span: timedelta | None) -> int | None:
-    """A duration in microseconds, within what a bigint and the calendar hold."""
+    """Return a duration in microseconds, within what a bigint and the calendar hold."""
     return None if span is None else min(span_us(span), LAST_US)
 
 
 def stored_text(text: str) -> str:
-    """Text that nobody chose for a database: what PostgreSQL cannot store is spelled out."""
+    """Return a text that PostgreSQL can store: other characters are spelled out."""
     return text.replace("\x00", "\\x00") if "\x00" in text else text
 
 
@@ -52,8 +52,9 @@ def _span_of(us: int) -> timedelta:
 
 
 _EXTRAS = 11
-"""What ``extras_of`` always has; behind it, where it is needed, the job that follows a failure, and
-what follows a lost run."""
+"""The fields that ``extras_of`` always has. Behind it, where needed: the follow-up job of a
+failure, and the rule for a lost run.
+"""
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
 _queue = itemgetter(8)
@@ -66,7 +67,7 @@ def _in_order(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list[ClaimedJob]:
-    """Rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
+    """Decode rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
     jobs: list[ClaimedJob] = []
     for row in _in_order(rows):
         seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras, _ = row
@@ -94,7 +95,9 @@ def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list
 
 
 def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
-    """The fields of a claimed job from ``lost`` on, as ``extras_of`` in the schema has them."""
+    """Return the fields of a claimed job from ``lost`` on, as ``extras_of`` in the
+    schema has them.
+    """
     lost, solo, missed_at, backoff, kind, text, tenant, principal, correlation, trace, tags = (
         extras[:_EXTRAS]
     )

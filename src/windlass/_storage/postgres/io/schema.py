@@ -1,13 +1,13 @@
-"""Opening a database: what is there, what is missing, and making it.
+"""Opening a database: reads the schema, and creates or migrates it.
 
 Several processes may open a new database at once: one makes the schema, the others wait for it.
-Where everything is there already no change is tried, so a role without the right to create may
-use what another one has made.
+Where everything is there already no change is tried, so a role without the right to create may use
+what another one has made.
 
 Tables change by numbered migrations. Functions are made anew, all of them, whenever the number
-moves: so there is one text of each, and whoever changes one adds a migration, which drops it first
-if it takes or returns something else than before. Their search path and planner settings are set
-in one place, by the last text (99_settings.sql).
+moves: so there is one text of each. To change one, add a migration, which drops the function first
+if its arguments or results change. Their search path and planner settings are set in one place, by
+the last text (99_settings.sql).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from windlass._storage.postgres.io.database import in_schema, quoted_schema
-from windlass._storage.shared.migrations import Migration, check_known
+from windlass._storage.shared.migrations import Migration, check_known, refuse_older
 from windlass.errors import StorageError, StorageRefused, StorageUnavailable
 
 __all__ = ["SchemaFacts", "prepare_schema"]
@@ -32,18 +32,26 @@ _LOCK = 0x77696E64  # "wind": the first half of the lock's key, the schema is th
 
 
 class SchemaFacts(msgspec.Struct, frozen=True):
-    """What was found at the door."""
+    """The facts that were read at opening."""
 
     version: str
     pooled: bool
-    """The process that answers is not the one that greeted us: somebody stands between."""
+    """The process that answers is not the one that greeted us: a pooler is between."""
     applied: Sequence[int] = ()
 
 
 async def prepare_schema(
-    connection: asyncpg.Connection, schema: str, migrations: Sequence[Migration], where: str
+    connection: asyncpg.Connection,
+    schema: str,
+    migrations: Sequence[Migration],
+    where: str,
+    *,
+    migrates: bool = True,
 ) -> SchemaFacts:
-    """Look at the server and bring the schema up to date. May be repeated."""
+    """Look at the server and bring the schema up to date. May be repeated.
+
+    ``migrates``: False raises `SchemaTooOld` where a migration is needed.
+    """
     number = connection.get_server_version()
     if number.major < OLDEST:
         raise StorageError(
@@ -63,6 +71,8 @@ async def prepare_schema(
     check_known(stored, migrations, place)
     applied: list[int] = []
     if stored < migrations[-1].version:
+        if not migrates:
+            refuse_older(stored, migrations[-1].version, place)
         applied = await _migrate(connection, schema, migrations, place)
     return SchemaFacts(
         version=str(connection.get_settings().server_version).split()[0],
@@ -131,8 +141,8 @@ async def _make_schema(connection: asyncpg.Connection, schema: str) -> None:
         await connection.execute(
             await connection.fetchval("SELECT format('CREATE SCHEMA %I', $1::text)", schema)
         )
-    # What functions find, they find here: not in the search path of whoever calls them, and
-    # before that caller's temporary tables.
+    # Functions find their names here: not in the search path of the caller, and before the caller's
+    # temporary tables.
     await connection.execute("SELECT set_config('search_path', $1, true)", f"{quoted}, pg_temp")
     await connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_versions ("

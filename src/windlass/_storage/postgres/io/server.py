@@ -52,7 +52,7 @@ class PostgresServer:
         self._identity: _ServerIdentity | None = None
 
     async def connect(self) -> asyncpg.Connection:
-        """A new connection; of several hosts, to one that takes writes."""
+        """Open a connection; of several hosts, to one that takes writes."""
         connection = await self._find()
         try:
             await self._recognise(connection)
@@ -108,8 +108,8 @@ class PostgresServer:
     async def _connect(self, host: PostgresHost | None) -> asyncpg.Connection:
         settings = {} if self.address.named else {"application_name": "windlass"}
         if self.pooled is False:
-            # A pooler refuses settings that it does not know, so they wait until it is certain
-            # that there is none. Limits are counted under READ COMMITTED, whatever the role says.
+            # A pooler refuses settings that it does not know, so they wait until it is certain that
+            # there is none. Limits are counted under READ COMMITTED, with any setting of the role.
             settings |= {"default_transaction_isolation": "read committed", "jit": "off"}
         choice: dict[str, Any] = {}
         if host is not None:
@@ -131,7 +131,9 @@ class PostgresServer:
         self.pooled = pooled
 
     def suspects_pooler(self, error: BaseException) -> bool:
-        """A pooler that does not know one of our settings says so at login; it gets none then."""
+        """Return whether a login failed because of our settings: a pooler refuses those that it
+        does not know.
+        """
         refused = getattr(error, "sqlstate", None) == "08P01"
         if not refused or self.pooled is not False:
             return False
@@ -139,8 +141,8 @@ class PostgresServer:
         return True
 
     def note_lost(self, error: BaseException) -> None:
-        """Said once per outage, however many links find out. Before the first answer it is for
-        whoever opens the storage to say.
+        """Log an outage once, for any number of connections. Before the first answer, the caller
+        that opens the storage reports it.
         """
         if isinstance(error, StatementTimeout):
             return  # the server is there, and the caller hears of it
@@ -158,7 +160,7 @@ class PostgresServer:
 
 
 def socket_of(connection: asyncpg.Connection) -> socket.socket | None:
-    """The socket that a connection uses."""
+    """Return the socket that a connection uses."""
     transport = getattr(connection, "_transport", None)
     found: socket.socket | None = transport and transport.get_extra_info("socket")
     return found

@@ -1,4 +1,4 @@
-"""What a PostgreSQL URL says, and what of it may be shown: never the password."""
+"""Parts of a PostgreSQL URL, and its visible form: never the password."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _DEMANDS = {
     ("gssencmode", "require"),
     ("sslcertmode", "require"),
 }
-"""Of these, what the driver cannot keep. Refused: nobody is to be less safe than he asked to be."""
+"""Of these, the ones that the driver cannot keep. They are refused: no connection is to be less
+safe than the URL demands.
+"""
 _USE = "Use for example postgresql://user:password@host:5432/database"
 
 
@@ -42,10 +44,10 @@ class PostgresAddress(msgspec.Struct, frozen=True):
     hosts: tuple[PostgresHost, ...]
     """More than one: tried in turn until one takes writes. None: the driver's own defaults."""
     pooled: bool | None
-    """Whether a pooler stands between; None: to be found out."""
+    """Whether a pooler is between; None: to be found out."""
     connect_seconds: float | None
     named: bool
-    """Whether the URL gives the connections a name of its own."""
+    """Whether the URL names the connections."""
 
     def __repr__(self) -> str:
         return f"Address({self.shown})"
@@ -108,7 +110,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _hosts(netloc: str) -> tuple[PostgresHost, ...]:
-    """The hosts of ``user:password@a:5432,b:5433``; a socket's folder is percent-encoded."""
+    """Return the hosts of ``user:password@a:5432,b:5433``; a socket's folder is percent-encoded."""
     spec = netloc.rpartition("@")[2]
     if netloc.count("@") > 1:
         raise ConfigError(

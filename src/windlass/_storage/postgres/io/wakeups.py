@@ -43,7 +43,7 @@ class PostgresWakeups:
         return functools.partial(self._db.subscribers.remove, subscriber)
 
     async def listening(self) -> None:
-        """Until hints from elsewhere arrive. For tests: whoever works polls as well."""
+        """Wait until hints from other processes arrive. For tests: workers poll as well."""
         if self._listener is not None:
             await self._listener.heard.wait()
 
@@ -119,7 +119,7 @@ class NotificationListener:
         self._deaf_said = False
         self.heard.set()
         self._db.notify_through(None if self._db.server.pooled else self._link)
-        self._db.subscribers.wake()  # whatever was said while nobody listened
+        self._db.subscribers.wake()  # for hints that were sent before it listened
         return _CHECK_EVERY
 
     @property

@@ -38,7 +38,8 @@ def by_seq(transitions: Sequence[Transition]) -> list[int]:
 
 
 def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
-    """From ``p_seqs`` to ``p_result`` of ``apply_successes``; None: they are not alike enough.
+    """Return the arguments from ``p_seqs`` to ``p_result`` of ``apply_successes``; None: they are
+    not alike enough.
 
     The numbers travel as one text: the driver looks at every element of an array.
     """
@@ -65,7 +66,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
 
 
 def transition_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
-    """From ``p_seqs`` to ``p_if_cancelleds`` of ``apply_transitions``."""
+    """Return the arguments from ``p_seqs`` to ``p_if_cancelleds`` of ``apply_transitions``."""
     claims = [transition.claim for transition in transitions]
     verbs = [transition.verb for transition in transitions]
     results = [transition.result for transition in transitions]
@@ -85,7 +86,7 @@ _NO_OTHERS = (None,) * 9
 
 
 def _other_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
-    """What no success has."""
+    """Return the arguments that no success has."""
     errors = [transition.error for transition in transitions]
     return (
         [stored_span(transition.delay) for transition in transitions],
@@ -104,7 +105,9 @@ _NO_FLOW = (None, None, None, None)
 
 
 def cooldown_args(transitions: Sequence[Transition], order: Sequence[int]) -> tuple[Any, ...]:
-    """From ``p_cools`` to ``p_order``; ``order`` is where each of them stood before `by_seq`."""
+    """Return the arguments from ``p_cools`` to ``p_order``; ``order`` is where each of them was
+    before `by_seq`.
+    """
     turns = None
     if any(place > 0 and order[place - 1] > at for place, at in enumerate(order)):
         turns = [place + 1 for place in sorted(range(len(order)), key=order.__getitem__)]
@@ -145,7 +148,7 @@ def start_args(transitions: Sequence[Transition]) -> list[bool] | None:
 
 
 def _cools(transition: Transition) -> str | None:
-    """An array inside an array travels as text: they need not have the same length."""
+    """Return each array as text: arrays inside an array need not have the same length."""
     if not transition.cools:
         return None
     return f"{{{','.join(str(stored_span(span)) for span in transition.cools)}}}"
@@ -158,7 +161,7 @@ def answers_of(
     cool_untils: Sequence[datetime | None] | None = None,
     cooleds: Sequence[bool] | None = None,
 ) -> list[TransitionAnswer]:
-    """The answer of ``apply_transitions``, in the order of the transitions it was given."""
+    """Return the answer of ``apply_transitions``, in the order of the transitions it was given."""
     if verdicts is None or verbs is None:
         return [_APPLIED[transition.verb] for transition in transitions]
     answers = [

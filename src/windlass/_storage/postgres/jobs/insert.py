@@ -44,12 +44,12 @@ def check_size(jobs: Sequence[NewJob]) -> None:
 
 
 def is_keyed(jobs: Sequence[NewJob]) -> bool:
-    """Whether somebody else's open transaction may have to be waited for."""
+    """Check whether another client's open transaction may have to be waited for."""
     return any(job.unique is not None for job in jobs)
 
 
 def raise_if_key_busy(error: StoreBusy) -> None:
-    """Say what it means for whoever enqueues, if it was a key that the store was busy with."""
+    """Raise KeyBusy if the store was busy with a unique key."""
     if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         raise KeyBusy(
             "Another open transaction decides about a unique key of these jobs. Nothing was "
@@ -58,7 +58,7 @@ def raise_if_key_busy(error: StoreBusy) -> None:
 
 
 def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
-    """What every job has: from ``p_ids`` to ``p_payloads`` of ``insert_jobs``."""
+    """Return the arguments of every job: from ``p_ids`` to ``p_payloads`` of ``insert_jobs``."""
     return (
         [stored_id(job.id) for job in jobs],
         [job.queue for job in jobs],
@@ -74,7 +74,7 @@ def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
 
 
 def _unless_empty(column: list[Any]) -> list[Any] | None:
-    """A column that no job of the batch fills is None as a whole, and costs nothing."""
+    """Return a column, or None if no job of the batch fills it: then it costs nothing."""
     return None if all(value is None for value in column) else column
 
 
@@ -83,7 +83,7 @@ def _period(job: NewJob) -> int | None:
 
 
 def conflict_of(job: NewJob) -> str | None:
-    """What to do where its key is held; None: what most do, the holder is the answer."""
+    """Return the behaviour if its key is held; None: the usual one, the holder is the answer."""
     if job.unique is None or job.unique.on_conflict is OnConflict.REUSE:
         return None
     return job.unique.on_conflict.value
@@ -116,7 +116,9 @@ _EXTRAS: tuple[Callable[[NewJob], object], ...] = (
 
 
 def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """What few jobs have: from ``p_timeouts`` to ``p_on_losts``; None: none of these has any."""
+    """Return the arguments of few jobs: from ``p_timeouts`` to ``p_on_losts``; None: no job has
+    any.
+    """
     if all(map(_is_plain, jobs)):
         return None
     return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
@@ -143,8 +145,8 @@ def _is_plain(job: NewJob) -> bool:
 def insert_answers(
     jobs: Sequence[NewJob], met: Iterable[tuple[int, str | None, bool | None]], *, unsure: bool
 ) -> list[Inserted]:
-    """The answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an earlier try
-    may have stored them.
+    """Return the answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an
+    earlier try may have stored them.
     """
     held: dict[int, tuple[str, bool]] = {}
     expired: dict[int, JobId] = {}

@@ -46,7 +46,7 @@ class JobJson(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def job_json_of(new: NewJob) -> JobJson:
-    """A job as ``insert_listed`` reads it."""
+    """Return a job as ``insert_listed`` reads it."""
     unique = new.unique
     uses = [(use.gate, use.cost) for use in new.limits]
     return JobJson(

@@ -60,7 +60,7 @@ _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
 _SECONDS_EACH = 0.002
-"""What storing a job may take on a slow server, beyond what every call may."""
+"""Seconds for storing a job on a slow server, beyond those of every call."""
 _NONE = timedelta(0)
 
 
@@ -68,7 +68,7 @@ class PostgresJobs:
     """A `JobStore`. Every operation is one statement, and so one transaction."""
 
     def __init__(self, database: PostgresDatabase, on_ended: Callable[[int], None]) -> None:
-        """``on_ended`` is told how many claims an operation has ended."""
+        """Make the store. ``on_ended`` gets the number of claims that an operation has ended."""
         self._db, self._on_ended = database, on_ended
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
@@ -94,7 +94,7 @@ class PostgresJobs:
             return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):
             return await self._db.fetch_told(self._db.sql(_INSERT), *args, *extras, at_most=at_most)
-        # On a connection of its own: whoever waits for a key must not keep others waiting.
+        # On a separate connection: a caller that waits for a key must not delay others.
         try:
             return await self._db.fetch_told(
                 self._db.sql(_INSERT_KEYED), *args, *extras, at_most=at_most, aside=True

@@ -33,7 +33,7 @@ _spec_of = msgspec.json.Decoder(LimitSpec).decode
 
 
 async def limit_error_of(database: PostgresDatabase, refused: FunctionError) -> Exception:
-    """What a function meant that stores jobs or names a limit."""
+    """Return the error for the code of a function that stores jobs or names a limit."""
     match refused.code:
         case "WL001":
             known = await database.fetch(database.sql(_NAMES), reads=True)
@@ -111,7 +111,7 @@ class PostgresLimits:
 
 
 def _waits(spec: LimitSpec) -> str | None:
-    """How long a breaker stays open, as the text of an array: they differ in length."""
+    """Return how long a breaker stays open, as the text of an array: they differ in length."""
     if spec.breaker is None:
         return None
     return f"{{{','.join(str(stored_span(span)) for span in spec.breaker.waits)}}}"

@@ -4,7 +4,7 @@
 SELECT relname, n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE schemaname = $1;
 
 -- name: holding_back
--- Whoever holds a snapshot or a transaction number: no row that died since may be removed.
+-- Sessions that hold a snapshot or a transaction number: no row that died since may be removed.
 -- Anybody may see who and how many transactions ago; since when only of sessions of one's own role,
 -- or with pg_read_all_stats. Our own chores and other vacuums hold nothing back for us.
 SELECT 'connection ' || pid AS who, coalesce(usename, '') AS role,
@@ -78,6 +78,14 @@ SELECT current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('max_connections')::float8 AS max_connections,
        (SELECT count(*) FROM pg_stat_activity
          WHERE coalesce(backend_type, 'client backend') = 'client backend')::float8 AS connections,
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE backend_type = 'client backend' AND state = 'active')::float8 AS connections_active,
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE backend_type = 'client backend' AND state = 'idle')::float8 AS connections_idle,
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE backend_type = 'client backend'
+           AND application_name = 'windlass')::float8 AS connections_windlass,
+       pg_database_size(current_database())::float8 AS database_size,
        (SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
          WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relkind = 'r')::float8 AS size,
        (SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = $1)::float8 AS dead_rows,

@@ -10,7 +10,7 @@ SELECT place, holder, replaced
                             $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, true, $26, true);
 
 -- name: insert_keyed
--- A key may be under decision in somebody's open transaction: so long, and then KeyBusy.
+-- A key may be under decision in an open transaction: so long, and then KeyBusy.
 SELECT place, holder, replaced
   FROM windlass.insert_keyed_jobs('3s', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
                                   $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, true,

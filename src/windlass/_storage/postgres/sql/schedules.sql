@@ -12,7 +12,7 @@ SELECT name, revision, body, next_at, declared_at FROM windlass.schedules
  WHERE name > $1 ORDER BY name LIMIT $2;
 
 -- name: due
-SELECT at, following, name, revision, body, next_at, declared_at
+SELECT at, following, paused, name, revision, body, next_at, declared_at
   FROM windlass.due_schedules($1, $2);
 
 -- name: write
@@ -20,3 +20,9 @@ SELECT windlass.put_schedules($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: declare
 SELECT windlass.declare_schedules($1, $2);
+
+-- name: switch
+SELECT windlass.switch_schedules($1, $2, $3, $4);
+
+-- name: paused
+SELECT (SELECT at FROM windlass.switches WHERE name = 'schedules');

@@ -58,7 +58,7 @@ SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, loc
  ORDER BY seq DESC;
 
 -- name: lead
--- One statement decides: it returns a row to whoever leads from now on. A lease that ends far
+-- One statement decides: it returns a row to the worker that leads from now on. A lease that ends far
 -- ahead was written before the server's clock was set back.
 WITH clock AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at)
 INSERT INTO windlass.leaders AS held (role, worker, until)

@@ -77,10 +77,10 @@ class _Finish(msgspec.Struct, frozen=True):
 
 
 class UserTransactions:
-    """What runs on the user's connection: `TransactionStore` without `ended` and `wake`."""
+    """The calls on the user's connection: `TransactionStore` without `ended` and `wake`."""
 
     def __init__(self, schema: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``schema`` as it is set, without quotes."""
+        """Make it. ``schema`` as it is set, without quotes."""
         self._schema, self._clock = schema, clock
         self._channel = channel_of(schema)
         place = f"{quoted_schema(schema)}."
@@ -148,7 +148,7 @@ class UserTransactions:
 
     @contextmanager
     def _translated(self, transition: Transition | None = None) -> Iterator[None]:
-        """What our own functions say, in our own words; everything else is the driver's to say."""
+        """Translate the errors of our own functions; all others are the driver's."""
         try:
             yield
         except Exception as error:
@@ -214,7 +214,9 @@ def _said(error: BaseException) -> tuple[str, str]:
 
 
 def _inserted(jobs: Sequence[NewJob], answer: str | None) -> list[Inserted]:
-    """All were stored but those that the answer names, by their place from 1."""
+    """Return the answers: all were stored except those that the reply names, by their
+    place from 1.
+    """
     held: Mapping[int, tuple[str, bool]] = {} if answer is None else _holders(answer)
     return insert_answers(jobs, ((place, *told) for place, told in held.items()), unsure=False)
 

@@ -1,8 +1,8 @@
 """Connections that belong to the user: which driver's they are, and how to run a statement there.
 
-No driver is imported for it. A connection is recognised by the names of its classes, and all that
-is ever asked of it is one statement with one text in and one text out, which every driver gives
-back alike, whatever row types and codecs its owner has set.
+No driver is imported for it. A connection is recognised by the names of its classes. It only runs
+one statement with one text in and one text out, which every driver returns alike, with any row
+types and codecs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Driver(msgspec.Struct, frozen=True):
     session: Callable[[Any], Any] | None = None
     """From the connection to the SQLAlchemy session that can say when it has committed."""
     other: str = ""
-    """What the same library has for the other way of calling."""
+    """The name of the library's other kind of connection."""
 
 
 async def _asyncpg(connection: Any, statement: Statement, request: str) -> Any:
@@ -56,7 +56,7 @@ async def _asyncpg(connection: Any, statement: Statement, request: str) -> Any:
 
 
 def _tuples(_: object) -> Callable[[Any], tuple[Any, ...]]:
-    """A row factory of our own: the connection's may make anything of a row."""
+    """Return a row factory of ours: the connection's may make anything of a row."""
     return tuple
 
 
@@ -75,7 +75,7 @@ async def _psycopg_async(connection: Any, statement: Statement, request: str) ->
 
 
 def _text(statement: Statement) -> Any:
-    """Whoever has a connection of SQLAlchemy's has imported it."""
+    """Import SQLAlchemy's ``text``. A caller with such a connection has imported it."""
     return sys.modules["sqlalchemy"].text(statement.named)
 
 
@@ -171,7 +171,7 @@ _NEARLY = {
 
 
 def driver_of(connection: object) -> Driver:
-    """The driver of a connection; anything else is refused with what is accepted."""
+    """Return the driver of a connection; anything else is refused with what is accepted."""
     nearly = ""
     for kind in type(connection).__mro__:
         names = kind.__module__.partition(".")[0], kind.__name__

@@ -1,4 +1,4 @@
-"""What people order, with the record of who did."""
+"""Actions of operators, with the audit log."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from windlass._storage.shared.job_ids import known_id
 __all__ = ["ANSWERS", "RedisActions"]
 
 _ORDER, _INSERT, _AUDITS = script("order"), script("order_insert"), script("audits")
+_RECORD = script("record_audit")
 
 ANSWERS: Final = {
     ord("d"): ActionResult.DONE,
@@ -67,6 +68,9 @@ class RedisActions:
         self._db.wake()
         return answers
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        await self._db.run_aside(_RECORD, note_bytes(note), count)
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
@@ -78,7 +82,7 @@ class RedisActions:
 
 
 def _said(order: JobAction) -> tuple[object, ...]:
-    """An order as order.lua takes it; False stands for what is left as it is."""
+    """Return an action as order.lua takes it; False leaves a value as it is."""
     match order:
         case Requeue():
             return ("requeue",)

@@ -1,4 +1,4 @@
-"""What people ask, and the switches of queues."""
+"""Reads of operators, and pausing queues."""
 
 from __future__ import annotations
 

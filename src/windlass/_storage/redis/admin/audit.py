@@ -19,14 +19,14 @@ _note_parts = msgspec.msgpack.Decoder(tuple[str, str, str, str, str]).decode
 
 
 def note_bytes(note: AuditNote | None) -> bytes:
-    """A note as the scripts take it; nothing for none."""
+    """Return a note as the scripts take it; nothing for none."""
     if note is None:
         return b""
     return _pack((note.id, note.who, note.what, note.subject, note.detail))
 
 
 def record_of(number: int, record: bytes) -> AuditRecord:
-    """A stored record."""
+    """Decode a stored record."""
     at, count, length = _HEAD.unpack_from(record)
     note = _note_parts(record[_HEAD.size : _HEAD.size + length])
     return AuditRecord(

@@ -64,7 +64,7 @@ class RedisErrorGroups:
     async def _newest(
         self, queues: Sequence[bytes], since: datetime | None, most: int
     ) -> list[_FailedRow]:
-        """Those that failed last: so many at most, of all queues together."""
+        """Return the jobs that failed last: at most this number, of all queues together."""
         bite = max(_LEAST, min(_AT_ONCE, most // max(1, len(queues))))
         lines: dict[bytes, list[_FailedRow]] = {queue: [] for queue in queues}
         further, newest = list(queues), list[_FailedRow]()
@@ -79,7 +79,7 @@ class RedisErrorGroups:
                 if len(line) < 2 * bite:
                     short.add(queue)
             newest = sorted((job for line in lines.values() for job in line), reverse=True)[:most]
-            # What comes next of a queue is older than what came: is there room for it?
+            # The next jobs of a queue are older than those read: is there room for them?
             least = newest[-1].at if len(newest) == most else None
             further = [
                 queue
@@ -98,7 +98,7 @@ class RedisErrorGroups:
 
 
 def _grouped(faults: Iterable[_FailedJob]) -> list[ErrorGroup]:
-    """Those with the last failure first."""
+    """Return those with the last failure first."""
     groups: dict[tuple[str, str], list[_FailedJob]] = {}
     for fault in sorted(faults, reverse=True):
         groups.setdefault((fault.kind, fault.frame), []).append(fault)

@@ -43,11 +43,11 @@ _AT_ONCE = 50
 _LOOKED_AT = 500
 """Jobs one script looks at."""
 SORTABLE_JOBS = 10_000
-"""Up to so many jobs of the wanted states are gathered."""
+"""Up to this number of jobs of the wanted states are gathered."""
 JOBS_PER_SCAN = 5_000
-"""Jobs one call looks at: whoever has little time must be asked often whether it is over."""
+"""Jobs that one call reads: a caller with little time must be able to stop often."""
 _BYTES = 64_000_000
-"""What one call reads of records, however few they are."""
+"""Bytes of records that one call reads, for any number of them."""
 _GATHERED = struct.Struct(">16sd")
 _WAITS: Final = {Shown.SCHEDULED, Shown.READY, Shown.RETRYING}
 
@@ -55,19 +55,19 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class _FindChunk(NamedTuple):
-    """What one script saw."""
+    """The result of one script."""
 
     jobs: list[JobRecord]
     looked: int
     read: int
     before: Cursor | None
-    """Where to go on; None: it was the last."""
+    """The cursor of the next step; None: it was the last."""
     reached: datetime
     """When the last job it looked at was made, or its place in a list by time."""
 
 
 class _ScanBudget:
-    """What may still be looked at.
+    """The jobs that may still be read.
 
     One for all steps of a search by words that a job may hide. If each step had its own, a hidden
     match would move the end of the search, and so tell of itself.
@@ -129,9 +129,9 @@ class RedisFinder:
         return await _paged(bites, wanted, limit, budget, far)
 
     async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
-        """Number and id of all jobs in the wanted states, where they are few; else None.
+        """Return number and id of all jobs in the wanted states, where they are few; else None.
 
-        A handful of failed jobs among a million others is then found without looking at those.
+        A handful of failed jobs among a million others is then found without reading those.
         """
         if len(states) == len(State):
             return None
@@ -219,8 +219,8 @@ class RedisFinder:
                 return
 
     async def _far_holder(self, wanted: JobFilter, said: bytes) -> JobRecord | None:
-        """The job that holds the wanted key, where it is so old that the first page would not
-        reach it. It belongs to that page, so on the pages behind it is left out.
+        """Return the job that holds the wanted key, where it is so old that the first page would
+        not reach it. It belongs to that page, so on the pages behind it is left out.
         """
         if wanted.key is None:
             return None
@@ -238,7 +238,9 @@ async def _paged(
     budget: _ScanBudget,
     far: JobRecord | None = None,
 ) -> Page:
-    """Bites until there are enough, or until enough was looked at. ``far``: see `_far_holder`."""
+    """Read in chunks until enough jobs are found, or enough were read. ``far``: see
+    `_far_holder`.
+    """
     jobs: list[JobRecord] = []
     room = limit - 1 if far is not None and wanted.before is None else limit
     before: Cursor | None = None
@@ -261,7 +263,7 @@ async def _paged(
 
 
 def _states(wanted: JobFilter) -> list[State]:
-    """The states that a wanted job may be in."""
+    """Return the states that a wanted job may be in."""
     states = set(State) if wanted.states is None else set(wanted.states)
     if wanted.shown is not None:
         states &= {State.WAITING if one in _WAITS else State(one.value) for one in wanted.shown}
@@ -271,7 +273,7 @@ def _states(wanted: JobFilter) -> list[State]:
 
 
 def _said(wanted: JobFilter, states: Sequence[State]) -> bytes:
-    """What is wanted, as shared/matching.lua takes it."""
+    """Return the filter as shared/matching.lua takes it."""
     given = filter_values(wanted)
     given["states"] = "".join(str(CODES[state]) for state in states)
     if wanted.shown is not None:

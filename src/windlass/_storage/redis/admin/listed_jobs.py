@@ -13,7 +13,7 @@ __all__ = ["pairs", "shown_job"]
 
 
 def shown_job(row: Sequence[Any]) -> JobRecord:
-    """The whole job."""
+    """Return the whole job."""
     asked, kept, error, traceback, progress, held, throttled, why = row
     return job_of(
         asked,
@@ -28,5 +28,5 @@ def shown_job(row: Sequence[Any]) -> JobRecord:
 
 
 def pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
-    """Two by two, as Lua answers with what is in a hash."""
+    """Yield the pairs of a hash as Lua answers them."""
     return zip(islice(flat, 0, None, 2), islice(flat, 1, None, 2), strict=True)

@@ -46,17 +46,17 @@ _LAST_ID = b"\xff" * 16
 ScorePosition = tuple[int, bytes]
 """A score and the member of a line: a job's place in the list."""
 FetchScoresAfter = Callable[[ScorePosition | None, int], Awaitable[Sequence[ScorePosition]]]
-"""The spots behind one (None: behind the cursor), at most so many."""
+"""The spots after one (None: after the cursor), at most this number."""
 
 
 def id_at(spot: ScorePosition) -> bytes:
-    """The job's id; in the line of those that wait it stands within the place."""
+    """Return the job's id; for waiting jobs it is part of the place."""
     member = spot[1]
     return member if len(member) == 16 else member[17:33]
 
 
 def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
-    """Where the page behind this spot begins."""
+    """Return where the page behind this spot begins."""
     score, member = spot
     match sort_field_of(order):
         case "enqueued":
@@ -68,7 +68,7 @@ def cursor_after(spot: ScorePosition, order: ListOrder) -> Cursor:
 
 
 def cursor_after_job(job: JobRecord, order: ListOrder) -> Cursor:
-    """Where the page behind this job begins."""
+    """Return where the page behind this job begins."""
     if sort_field_of(order) == "enqueued":
         return job.seq
     score = int(float(to_us(sort_time_of(job, order))))  # as a set has it
@@ -77,7 +77,7 @@ def cursor_after_job(job: JobRecord, order: ListOrder) -> Cursor:
 
 
 class SortedJobs:
-    """What gives the wanted jobs in their order, and others among them."""
+    """The wanted jobs in their order, and others among them."""
 
     def __init__(self, database: RedisDatabase, wanted: JobFilter, order: ListOrder) -> None:
         self._db, self._wanted, self._order = database, wanted, order
@@ -128,7 +128,9 @@ class SortedJobs:
         return [spot for spot in spots if until is None or spot[0] < to_us(until)]
 
     async def _started(self, after: ScorePosition | None, most: int) -> Sequence[ScorePosition]:
-        """No more than the slots of all workers, so they are sorted here."""
+        """Return the running jobs: no more than the slots of all workers, so they are
+        sorted here.
+        """
         packed = await self._db.run_aside(_RUNS, self._wanted.worker or "")
         spots = [(int(at), job) for job, at in _RUN.iter_unpack(packed)]
         spots.sort(reverse=self._back)

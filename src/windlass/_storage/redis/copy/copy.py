@@ -69,7 +69,7 @@ class RedisCopy:
 
 
 def _stored_job(row: Sequence[Any]) -> StoredJob:
-    """A job from what dump.lua says of it."""
+    """Decode a job from the reply of dump.lua."""
     *shown, held_until, history, logs = row
     job, kept = shown_job(shown), state_record_of(shown[1]) if shown[1] else None
     ended: tuple[int, Verb, str] | None = None
@@ -89,7 +89,7 @@ def _stored_job(row: Sequence[Any]) -> StoredJob:
 
 
 def _packed(thing: CopiedRecord) -> Sequence[object]:
-    """A thing as restore.lua takes it."""
+    """Encode a thing as restore.lua takes it."""
     match thing:
         case StoredJob():
             return restored_job(thing)

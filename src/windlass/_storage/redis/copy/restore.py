@@ -36,12 +36,12 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 def restored_job(stored: StoredJob) -> Sequence[object]:
-    """What was asked for, the state as jobs.lua names its parts, and the rest."""
+    """Return the request, the state as jobs.lua names its parts, and the rest."""
     job = stored.job
     state = _state(stored)
     fields = _fields(job)
     rest = {
-        # A job that nobody has touched has no state record.
+        # A job that was never changed has no state record.
         "touched": any(state[name] for name in _TOUCHED) or job.max_attempts != job.budget,
         "fields": {name: as_text(text) for name, text in fields.items()},
         "history": [as_text(attempt_record(attempt)) for attempt in stored.history],
@@ -99,7 +99,7 @@ def _spent(stored: StoredJob) -> int:
 
 
 def _fields(job: JobRecord) -> dict[str, bytes]:
-    """What stands in hashes of its own, by their keys."""
+    """Return the values of separate hashes, by their keys."""
     fields: dict[str, bytes] = {}
     if job.error is not None:
         fields["errors"] = error_bytes(job.error)

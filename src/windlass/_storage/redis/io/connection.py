@@ -25,7 +25,7 @@ from windlass._storage.shared.insert_rules import MAY_BE_STORED
 from windlass._system.seams import chance
 from windlass.errors import StorageError, StorageUnavailable
 
-__all__ = ["LoopConnection", "retry_delay"]
+__all__ = ["RETRY_SECONDS", "LoopConnection", "retry_delay"]
 
 RETRY_SECONDS = 5.0
 """Seconds for which a call waits for a server that is away."""
@@ -68,18 +68,18 @@ class _PendingCall(msgspec.Struct, eq=False, kw_only=True):
         self.trouble = None
 
     def note(self, trouble: Exception) -> None:
-        """It was not answered; the first reason stays."""
+        """Record that it was not answered; the first reason stays."""
         self.trouble = self.trouble or trouble
 
     def need_text(self, trouble: Exception) -> None:
-        """The server does not know the script: the next try brings the text."""
+        """Record that the server does not know the script: the next try brings the text."""
         self.unknown, self.trouble = True, trouble
 
     def note_sent(self) -> None:
         self.sent = True
 
     def doubt(self) -> None:
-        """It may have been carried out: its answer was lost."""
+        """Record that it may have been carried out: its answer was lost."""
         self.unsure = True
 
     def command(self) -> bytes:
@@ -165,8 +165,8 @@ class LoopConnection:
                 await self._exchange(calls)
                 await self._again(calls)
         except BaseException as error:
-            # Only the end of the loop, or a bug, comes here: nobody may wait for ever. Answers that
-            # were not read yet must not be taken for those to what is asked next.
+            # Only the end of the loop, or a bug, comes here: no caller may wait for ever. Answers
+            # that were not read yet must not be taken for those of later requests.
             connection, self._connection = self._connection, None
             for call in (*calls, *self._waiting):
                 call.fail(StorageUnavailable(f"{self._dialer.place} was let go of: {error!r}"))

@@ -1,4 +1,6 @@
-"""What all stores of one storage share: two connections, the clock, the epoch, the subscribers."""
+"""State shared by all stores of one storage: two connections, the clock, the epoch, the
+subscribers.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,12 @@ class RedisDatabase:
         self._closed = False
 
     def line(self) -> LoopConnection:
-        """A further connection of its own, opened at its first use, on the loop of that use."""
+        """Return a further connection, opened at its first use, on the loop of that use."""
         fence = (self.prefix + "fence", self._replicas) if self._replicas else None
         return LoopConnection(self._dialer, fence=fence)
 
     def instant(self) -> int | str:
-        """The test instant in microseconds, or "" where the server's clock counts."""
+        """Return the test instant in microseconds, or "" where the server's clock counts."""
         return "" if self.clock is SYSTEM_CLOCK else to_us(self.clock.now())
 
     async def run(self, script: Script, *args: Argument, again: bool = True) -> Any:
@@ -63,11 +65,11 @@ class RedisDatabase:
         return await self.run_on(self._work, script, *args, again=again)
 
     async def run_aside(self, script: Script, *args: Argument, again: bool = True) -> Any:
-        """The same on the side connection: admin and maintenance."""
+        """Run the same on the side connection: admin and maintenance."""
         return await self.run_on(self.side, script, *args, again=again)
 
     async def run_told(self, script: Script, *args: Argument, aside: bool = False) -> Any:
-        """The same, on either connection, answered with a pair: see `LoopConnection.run`."""
+        """Run the same, on either connection, answered with a pair: see `LoopConnection.run`."""
         line = self.side if aside else self._work
         return await self.run_on(line, script, *args, tells=True)
 
@@ -79,7 +81,7 @@ class RedisDatabase:
         again: bool = True,
         tells: bool = False,
     ) -> Any:
-        """The same on a connection of one's own."""
+        """Run the same on a separate connection."""
         if self._closed:
             raise StorageError(
                 f"{self._dialer.place} was closed; open the storage again to use it."
@@ -89,15 +91,15 @@ class RedisDatabase:
         return await self.timings.measure(work, reads=not script.writes)
 
     async def confirm(self) -> None:
-        """Whether scripts may run here, and whether as many replicas confirm as must.
+        """Check that scripts may run here, and that the wanted number of replicas confirms.
 
-        Takes over, in bites, what an older Windlass has left at other places.
+        Migrates, in chunks, the data that an older Windlass has left under other keys.
         """
         while await self.run_aside(_OPEN):
             pass
 
     def wake(self, queues: QueueNames = None) -> None:
-        """Something changed that others on this loop may wait for."""
+        """Wake subscribers on this loop."""
         self.subscribers.wake(queues)
 
     async def close(self) -> None:

@@ -39,11 +39,13 @@ _FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
 _FAILURES = (RedisError, OSError, TimeoutError)
 CONNECTION_ERRORS = (*_FAILURES, RuntimeError)
-"""What a connection raises when it is gone; RuntimeError is uvloop's word for it."""
+"""Errors of a connection that is gone; uvloop raises RuntimeError."""
 
 
 def pack_command(command: Sequence[Argument]) -> bytes:
-    """A command as the server reads it. hiredis wants a tuple, and says "of one" in its types."""
+    """Return a command as the server reads it. hiredis wants a tuple, and says "of one" in its
+    types.
+    """
     whole: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
     return whole
 
@@ -60,11 +62,11 @@ class Dialer:
         self._down_since: float | None = None
 
     async def connect(self, *, answer: float = _ANSWER) -> AbstractConnection:
-        """A connection that is ready for commands; raises what redis-py raises."""
+        """Open a connection that is ready for commands; raises what redis-py raises."""
         connection = await self._find(answer)
         try:
             await _connect(connection)
-        except BaseException:  # also a cancellation: no socket stays open that nobody knows
+        except BaseException:  # also a cancellation: no socket may stay open unused
             await disconnect(connection)
             raise
         return connection
@@ -126,10 +128,10 @@ class Dialer:
     # --- whom to ask --------------------------------------------------------------------------
 
     async def _ask(self, question: Any) -> RedisNode:
-        """The first answer of those who know; the last error if nobody does.
+        """Return the first answer of a Sentinel that knows; raise the last error if none does.
 
-        Each time somebody else is asked first: one that was cut off from the others goes on
-        naming a primary that is none any more.
+        Each call asks another Sentinel first: one that was cut off from the others still names a
+        former primary.
         """
         trouble: Exception = StorageUnavailable(f"{self.place} names no server")
         nodes = self._url.nodes
@@ -163,7 +165,7 @@ class Dialer:
         return RedisNode(found[0].decode(), int(found[1]))
 
     async def _owner(self, node: RedisNode) -> RedisNode:
-        """The node that serves the slot of all our keys."""
+        """Return the node that serves the slot of all our keys."""
         ask = ("CLUSTER", "SLOTS")
         try:
             ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)

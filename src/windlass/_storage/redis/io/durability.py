@@ -1,4 +1,4 @@
-"""What a server keeps when it dies, and whether that is what was asked for."""
+"""Checks whether a server's durability is the requested one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class RedisServer(msgspec.Struct, frozen=True):
-    """Who answered."""
+    """The server that answered."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ class RedisServer(msgspec.Struct, frozen=True):
 
 
 async def check_server(line: LoopConnection, place: str) -> RedisServer:
-    """Whether this server can run the scripts at all."""
+    """Check whether this server can run the scripts at all."""
     try:
         found = await line.ask("HELLO", "2")
     except StorageUnavailable:
@@ -67,7 +67,7 @@ def _too_old(place: str, version: str) -> StorageError:
 async def check_durability(
     line: LoopConnection, place: str, asked: RedisDurability | None
 ) -> RedisDurability:
-    """The durability that counts; a server that would not keep it is refused."""
+    """Return the durability that counts; a server that would not keep it is refused."""
     if asked is not None and asked not in get_args(RedisDurability):
         raise ConfigError(
             f'durability for Redis is "local" (acknowledged jobs survive a crash of the server), '
@@ -95,8 +95,9 @@ async def check_durability(
 
 
 class DurabilityWatch:
-    """Looks now and then whether the server still keeps what was asked for: somebody may have
-    changed it, or a failover may have put another one in its place. Work goes on, loudly.
+    """Checks now and then whether the server still has the requested durability. An operator may
+    have changed it, or a failover may have put another server in its place. Work continues, with a
+    loud log line.
     """
 
     def __init__(self, line: LoopConnection, place: str) -> None:
@@ -142,7 +143,7 @@ class DurabilityWatch:
 
 
 async def _faults(line: LoopConnection) -> list[str] | None:
-    """What in the configuration loses jobs, and what it should be; None where it is hidden."""
+    """Return the configuration that loses jobs, and the right values; None where it is hidden."""
     faults: list[str] = []
     appendonly = await read_setting(line, "appendonly")
     if appendonly is None:
@@ -160,7 +161,7 @@ async def _faults(line: LoopConnection) -> list[str] | None:
 
 
 async def read_setting(line: LoopConnection, name: str) -> str | None:
-    """One line of its configuration; None where it is hidden."""
+    """Return one line of its configuration; None where it is hidden."""
     try:
         found = await line.ask("CONFIG", "GET", name)
     except StorageUnavailable:
@@ -175,7 +176,9 @@ async def _append_failed(line: LoopConnection) -> bool:
 
 
 async def _delayed_syncs(line: LoopConnection) -> int | None:
-    """How often it wrote late because a sync was under way, since it started; None: not known."""
+    """Return how often it wrote late because a sync was under way, since it started; None: not
+    known.
+    """
     found = _DELAYED.search(await _persistence(line))
     return None if found is None else int(found[1])
 

@@ -1,4 +1,4 @@
-"""What the errors of a server or its connection mean: whether they pass, and what to do."""
+"""Meanings of errors of a server or its connection: whether they pass, and advice."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
 
 
 def code_of(error: BaseException) -> str:
-    """The word that Redis begins its errors with; LOST for a connection that is gone."""
+    """Return the word that Redis begins its errors with; LOST for a connection that is gone."""
     text = str(error)
     if _UNTRUSTED in text:
         return "TLS"
@@ -161,17 +161,19 @@ def code_of(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again for a while may cure it. Nothing was done, or the answer was lost."""
+    """Return whether trying again for a while may cure it. Nothing was done, or the answer was
+    lost.
+    """
     return code_of(error) in _PASSING
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the next try needs a new connection, perhaps to another server."""
+    """Return whether the next try needs a new connection, perhaps to another server."""
     return code_of(error) in _ELSEWHERE
 
 
 def translate(error: BaseException, place: str, doing: str = "") -> StorageError:
-    """The error to raise instead. Says what to do; never shows a password."""
+    """Return the error to raise instead. Says what to do; never shows a password."""
     code = code_of(error)
     server = f"The Redis server at {place}"
     if code in _ADVICE:
@@ -190,7 +192,7 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
 
 
 def outage_text(error: BaseException, place: str) -> str:
-    """What to say when a server goes away under those who use it."""
+    """Return the log line for a server that goes away while it is used."""
     if code_of(error) == "LOST":
         return f"Redis at {place} closed the connection: {_said(error)}. Reconnecting."
     return str(translate(error, place))

@@ -52,7 +52,7 @@ Running and ended
     counts           HASH     state digit, then queue -> number of jobs
     paused           SET      queue
     settings         HASH     queue -> `QueueSettings` as JSON, where there are any
-    brakes           HASH     queue -> until when it rests (0: not known to), rests in a row, how
+    brakes           HASH     queue -> end of its cool-down (0: none), cool-downs in a row, how
                               many may run (0: any number): ``>dII``; most queues have none
     finished:<digit>:<queue>
                      ZSET     id by the instant it ended; digit as in `STATES`
@@ -61,8 +61,7 @@ Running and ended
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
                               or 'r' bucket -> number
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
-    secret           STRING   under which people see what is made of arguments that nobody may
-                              read; made when it is first needed
+    secret           STRING   key of the HMAC that people see of hidden keys; made at first use
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)
     wake             STREAM   one entry per change, the newest few; field q: the queues
@@ -89,8 +88,9 @@ Schedules
                               (``>IBq``), body
     planned          ZSET     name by when it is due, of those that are by themselves
     declared         HASH     name -> when code last said that it has it
+    schedules_paused STRING   since when all of them are paused; most storages have none
 
-Limits. See the SQLite backend's lanes.py for what lanes and bays are
+Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil];
                               of a breaker also failures and a list of how long it opens
     breakers         HASH     gate -> failures in a row, how often it opened in a row, until when it
@@ -116,14 +116,14 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
 
 This is layout 3. Layout 1 had one line ``finished:<digit>`` for all queues, and no ``oldest``;
 layout 2 had no ``retrying``, and knew nothing of frames, journals and audits. open.lua moves and
-gathers what is missing, in bites, before a storage is opened; ``gathering`` (STRING) says how far
+gathers what is missing, in chunks, before a storage is opened; ``gathering`` (STRING) says how far
 it is with the jobs that retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
 jobs. Every script names the one it was opened with. A newer layout under the same id refuses
 claims, and everything else from processes whose layout is older than ``finishes`` (STRING) says.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state
-record is state and flags; job number, due, max attempts, queue and task, byte by byte as they stand
+record is state and flags; job number, due, max attempts, queue and task, byte by byte as they are
 in the asked record, which a claim copies; the numbers of `BACK`; worker and who ended the last
 claim, each with its length in 2 bytes; then the result (flag RESULT) or the reason
 (flag REASON).

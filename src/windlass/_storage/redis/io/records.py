@@ -99,28 +99,28 @@ _EXACT = 2**52
 
 
 def instant_at(us: int) -> datetime:
-    """A stored instant, in a third of the time that adding a timedelta takes."""
+    """Return a stored instant, in a third of the time that adding a timedelta takes."""
     return datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
 
 
 def optional_instant(us: int) -> datetime | None:
-    """An instant that may be missing."""
+    """Return an instant that may be missing."""
     return instant_of(us) if us else None
 
 
 @lru_cache(maxsize=256)
 def span_of(us: int | None) -> timedelta | None:
-    """A duration that may be missing."""
+    """Return a duration that may be missing."""
     return None if us is None else timedelta(microseconds=us)
 
 
 def error_bytes(error: AttemptError) -> bytes:
-    """An error as it is stored, without its traceback."""
+    """Return an error as it is stored, without its traceback."""
     return _pack((error.kind, error.message))
 
 
 def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None:
-    """The error of msgpack [kind, message]; None for nothing."""
+    """Return the error of msgpack [kind, message]; None for nothing."""
     if not said:
         return None
     kind, message = _error_parts(said)
@@ -131,7 +131,7 @@ def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None
 
 
 def state_record_of(record: bytes) -> StateRecord:
-    """The parts of a state record."""
+    """Return the parts of a state record."""
     *front, length = FRONT.unpack_from(record)
     _, at = read_text(record, FRONT.size + length + 1)
     *back, length = BACK.unpack_from(record, at)
@@ -142,7 +142,7 @@ def state_record_of(record: bytes) -> StateRecord:
 
 
 def _untouched(asked: JobRequest) -> StateRecord:
-    """What the state record of a job would say that has none."""
+    """Return the state record of a job that has none."""
     return StateRecord(
         0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "", b""
     )
@@ -159,7 +159,7 @@ def job_of(
     throttled: int = 0,
     why: bytes = b"",
 ) -> JobRecord:
-    """The whole job, for people."""
+    """Return the whole job, for people."""
     asked = readable_request(asked_bytes)
     kept = state_record_of(kept_bytes) if kept_bytes else _untouched(asked)
     key, limits = key_and_limits(asked.special)
@@ -212,7 +212,7 @@ def job_of(
 
 
 def settled_of(job: JobId, record: bytes, said: bytes) -> Settled:
-    """A terminal job as a waiting caller needs it."""
+    """Return a terminal job as a waiting caller needs it."""
     kept = state_record_of(record)
     error = error_of(said) or AttemptError("", "")
     return Settled(
@@ -226,7 +226,7 @@ def settled_of(job: JobId, record: bytes, said: bytes) -> Settled:
 
 
 def attempt_of(entry: bytes) -> Attempt:
-    """An entry of a job's history."""
+    """Decode an entry of a job's history."""
     number, attempt, verb, started, ended, length = _ENDED.unpack_from(entry)
     error = _ENDED.size + length
     worker, rest = read_text(entry, error)
@@ -242,7 +242,7 @@ def attempt_of(entry: bytes) -> Attempt:
 
 
 def attempt_record(attempt: Attempt) -> bytes:
-    """The entry that says this, as endings.lua writes it."""
+    """Return the entry that says this, as endings.lua writes it."""
     error, worker = attempt.error, attempt.worker.encode()
     said = b"" if error is None else error_bytes(error)
     front = _ENDED.pack(
@@ -258,7 +258,7 @@ def attempt_record(attempt: Attempt) -> bytes:
 
 
 class UnreadableRecord(NamedTuple):
-    """What could not be read, as it was stored."""
+    """A record that could not be read, as it was stored."""
 
     id: JobId
     at: datetime
@@ -268,7 +268,7 @@ class UnreadableRecord(NamedTuple):
 
 
 def unreadable_record_of(entry: bytes) -> UnreadableRecord:
-    """An entry of the list of dead records."""
+    """Decode an entry of the list of dead records."""
     uid, at, reason, asked = _DEAD.unpack_from(entry)
     reason_at = _DEAD.size
     asked_at = reason_at + reason
@@ -283,7 +283,7 @@ def unreadable_record_of(entry: bytes) -> UnreadableRecord:
 
 
 def rollup_of(minute: int, fields: Mapping[bytes, bytes]) -> list[Rollup]:
-    """The rollups of one minute, by queue and task, from a ``rollups:<minute>`` hash."""
+    """Return the rollups of one minute, by queue and task, from a ``rollups:<minute>`` hash."""
     counts: dict[tuple[str, str], tuple[dict[str, int], dict[int, int], dict[int, int]]] = {}
     for field, number in fields.items():
         queue, at = read_text(field, 0)

@@ -66,7 +66,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     """The server, or those to ask for it."""
     path: str = ""
     service: str = ""
-    """What Sentinel calls the primary."""
+    """The name of the primary in Sentinel."""
     database: int = 0
     tls: Mapping[str, str | bool] | None = None
     username: str | None = None
@@ -92,7 +92,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> RedisUrl:
-    """What a URL says; a bad one is refused with an example, and without its password."""
+    """Parse a URL; a bad one is refused with an example, and without its password."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SCHEMES:
         hint = suggestion(scheme, SCHEMES) if separator else ""
@@ -188,7 +188,7 @@ class _UrlParser:
         return RedisNode(host, int(port))
 
     def path(self) -> tuple[str, str]:
-        """The socket or the service, and the database."""
+        """Return the socket or the service, and the database."""
         path = unquote(self._parts.path)
         if self._place is RedisTopology.SOCKET:
             if path in {"", "/"}:
@@ -216,7 +216,7 @@ class _UrlParser:
 
 
 def _tls(options: Mapping[str, str], reader: _UrlParser) -> dict[str, str | bool]:
-    """The options for TLS by the names that redis-py gives them."""
+    """Return the options for TLS by the names that redis-py gives them."""
     chosen: dict[str, str | bool] = {k: v for k, v in options.items() if k in _TLS_OPTIONS}
     needs = chosen.get("ssl_cert_reqs", "required")
     if needs not in {"required", "optional", "none"}:

@@ -42,8 +42,8 @@ _GATHER = 0.002
 
 
 class RedisWakeups:
-    """A `Wakeups`. Scripts that change something leave a word in the stream ``wake``; this reads
-    it on a connection of its own, opened for the first subscriber: producers need none.
+    """A `Wakeups`. Scripts that change something add an entry to the stream ``wake``. This reads it
+    on a separate connection, opened for the first subscriber: producers need none.
     """
 
     def __init__(self, database: RedisDatabase, dialer: Dialer) -> None:
@@ -71,7 +71,7 @@ class RedisWakeups:
                     last = await self._newest(connection)
                     self._found()
                     heard, failures = True, 0
-                    # Whatever changed before the stream could be read: once.
+                    # For changes before the stream could be read: once.
                     self._db.wake()
                     while True:
                         last = await self._next(connection, last)
@@ -141,7 +141,7 @@ def _named(entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> QueueNames:
 async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
     await connection.send_packed_command(pack_command(command), check_health=False)
     # The driver sends by asyncio.wait_for, which before Python 3.12 may swallow a cancellation:
-    # whoever closes would then wait for this task for ever.
+    # closing would then wait for this task for ever.
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

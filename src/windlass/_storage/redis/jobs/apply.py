@@ -76,7 +76,7 @@ def apply_batch_of(transitions: Sequence[Transition], *, breakers: bool) -> Appl
 
 
 class _Section:
-    """Transitions whose order among each other is nobody's business."""
+    """Transitions whose order among each other does not matter."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[str, bytes | None], list[int]] = {}
@@ -133,7 +133,7 @@ def _successes(by: str, result: bytes | None, transitions: Sequence[Transition])
 
 
 def transition_bytes(transition: Transition) -> bytes:
-    """A transition as shared/endings.lua reads it."""
+    """Return a transition as shared/endings.lua reads it."""
     claim, error = transition.claim, transition.error
     cancelled, then = transition.if_cancelled, transition.then
     return _pack(
@@ -170,7 +170,7 @@ def as_text(value: bytes) -> msgspec.Raw:
 
 
 def apply_answers(reply: Sequence[Any], order: AnswerOrder) -> Applied:
-    """The answers of apply.lua, in the order of the transitions."""
+    """Return the answers of apply.lua, in the order of the transitions."""
     insert.require_limits(reply)
     now, characters, rests = reply
     given = [_ANSWERS[character] for character in characters]

@@ -40,7 +40,7 @@ class UnreadableJob(NamedTuple):
 
 
 class ClaimedBatch(NamedTuple):
-    """What one claim brought."""
+    """The result of one claim."""
 
     reply: ClaimReply
     unread: list[UnreadableJob]
@@ -49,7 +49,7 @@ class ClaimedBatch(NamedTuple):
 
 
 def read_claim(worker: str, reply: Sequence[Any]) -> ClaimedBatch:
-    """The reply of claim.lua as records."""
+    """Return the reply of claim.lua as records."""
     now, live, next_at, solo_due, expired, aside, earlier = reply[:_FIRST_RECORD]
     at, records = instant_at(now), reply[_FIRST_RECORD:]
     before = {
@@ -68,7 +68,7 @@ def read_claim(worker: str, reply: Sequence[Any]) -> ClaimedBatch:
         jobs,
         at,
         live=bool(live),
-        # What is put aside here leaves room for what stands behind it.
+        # Jobs put aside here leave room for the jobs behind them.
         next_at=at if unread else instant_of(next_at) if next_at >= 0 else None,
         solo_due=bool(solo_due),
         expired=_ids(expired) if expired else (),
@@ -81,7 +81,7 @@ def _ids(joined: bytes) -> list[JobId]:
 
 
 def _read_fresh(records: Iterable[bytes], at: datetime, worker: str) -> list[ClaimedJob]:
-    """Jobs that are claimed for the first time: on the path of every job."""
+    """Decode jobs that are claimed for the first time: on the path of every job."""
     jobs: list[ClaimedJob] = []
     decode = decode_request
     for record in records:
@@ -132,21 +132,21 @@ def _read_mixed(
     worker: str,
     unread: list[UnreadableJob],
 ) -> list[ClaimedJob]:
-    """Jobs some of which were claimed before, or cannot be decoded."""
+    """Decode jobs some of which were claimed before, or cannot be decoded."""
     jobs: list[ClaimedJob] = []
     for place, record in enumerate(records):
         kept, said = before.get(place, (b"", b""))
         try:
             jobs.append(_started(record, kept, said, at, worker))
         except UNREADABLE as error:
-            # The server has read what stands in front, or it could not have claimed it.
+            # The server has read the fixed positions, or it could not have claimed it.
             number = state_record_of(kept).number + 1 if kept else 1
             unread.append(UnreadableJob(readable_request(record).id, number, f"{error}"))
     return jobs
 
 
 def _started(record: bytes, kept: bytes, said: bytes, at: datetime, worker: str) -> ClaimedJob:
-    """A claim that starts now; ``kept`` is the state record from before, if there is one."""
+    """Return a claim that starts now; ``kept`` is the state record from before, if there is one."""
     if not kept:
         (job,) = _read_fresh([record], at, worker)
         return job
@@ -162,8 +162,8 @@ def claimed_job(
     worker: str = "",
     again: int = 0,
 ) -> ClaimedJob:
-    """A running job from its records. ``again``: 1 if the state record is from before its claim,
-    which then is one of ``worker`` that began ``at``.
+    """Return a running job from its records. ``again``: 1 if the state record is from before its
+    claim, which then is one of ``worker`` that began ``at``.
     """
     asked, state = decode_request(record), state_record_of(kept)
     extras = asked.extras or JobExtras()

@@ -35,7 +35,7 @@ _PLAIN = _HEAD.pack(_NOW, 0, _NEVER, _REUSE)
 
 
 def insert_args(jobs: Sequence[NewJob]) -> list[bytes]:
-    """The arguments of insert.lua."""
+    """Return the arguments of insert.lua."""
     return [part for job in jobs for part in (_head(job), request_record(job))]
 
 
@@ -53,7 +53,7 @@ def _head(job: NewJob) -> bytes:
 
 
 def require_limits(reply: Sequence[Any]) -> None:
-    """Raise for a limit that nobody defined, if that is what the server says."""
+    """Raise for an undefined limit, if that is the server's answer."""
     if reply and reply[0] == b"limit":
         name, *known = (text.decode(errors="replace") for text in reply[1:])
         raise LimitUnknown(name, known)
@@ -62,7 +62,7 @@ def require_limits(reply: Sequence[Any]) -> None:
 def insert_answers(
     jobs: Sequence[NewJob], reply: Sequence[bytes], *, unsure: bool = False
 ) -> list[Inserted]:
-    """The answers, from the reply of insert.lua.
+    """Return the answers, from the reply of insert.lua.
 
     ``unsure``: an earlier try may have stored them.
     """
@@ -78,7 +78,7 @@ def insert_answers(
 
 
 def _inserted(job: JobId, said: bytes, unsure: bool) -> Inserted:  # noqa: FBT001 -- per job
-    """What storing.lua says of a job that met another one, or itself."""
+    """Return the answer of storing.lua for a job whose id or key is stored."""
     if said == _REPEATED:
         return Inserted(job, created=True, repeated=not unsure)
     if len(said) == _EXPIRED + _ID:

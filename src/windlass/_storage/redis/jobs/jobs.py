@@ -90,7 +90,7 @@ class RedisJobs:
         return taken.reply
 
     async def _fail(self, worker: str, unread: Sequence[UnreadableJob]) -> None:
-        """Jobs that cannot be decoded fail at once: nobody else could run them either."""
+        """Fail jobs that cannot be decoded at once: no other worker could run them either."""
         given: list[Argument] = [worker]
         for job in unread:
             given += (job.id, job.number, _blame(job.reason))

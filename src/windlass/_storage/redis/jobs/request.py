@@ -1,4 +1,4 @@
-"""What was asked for: the record that hardly ever changes, its ids and texts."""
+"""The request of a job: the record that hardly ever changes, its ids and texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNREADABLE: Final = (
     msgspec.MsgspecError, struct.error, ValueError, TypeError, OverflowError, IndexError,
     RecursionError,
 )  # fmt: skip
-"""What decoding raises for what nobody stored."""
+"""Errors of decoding a damaged record."""
 
 _read_special = msgspec.msgpack.Decoder(tuple[str, str, int, Any, str]).decode
 
@@ -52,8 +52,8 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class JobExtras(msgspec.Struct, array_like=True):
-    """What few jobs carry. Older records are shorter. Lua knows where principal, correlation id and
-    trace stand: see ``context_of`` in storing.lua.
+    """Values that few jobs carry. Older records are shorter. Lua knows the positions of principal,
+    correlation id and trace: see ``context_of`` in storing.lua.
     """
 
     timeout: int | None = None
@@ -90,7 +90,7 @@ decode_request = msgspec.msgpack.Decoder(JobRequest).decode
 
 
 def request_record(job: NewJob) -> bytes:
-    """The asked record from the budget on: the store puts instants and number in front."""
+    """Return the asked record from the budget on: the store puts instants and number in front."""
     unique, limits = job.unique, job.limits
     marks, special = 0, _NIL
     if unique is not None or limits:
@@ -112,7 +112,9 @@ def request_record(job: NewJob) -> bytes:
 
 
 def _special_of(job: NewJob) -> tuple[int, bytes]:
-    """Marks, and what Lua must know of a key and of limits: see ``special_of`` in jobs.lua."""
+    """Return marks, and what Lua must know of a key and of limits: see ``special_of``
+    in jobs.lua.
+    """
     unique = job.unique
     marks = _LIMITED if job.limits else 0
     key, window, period = "", "", 0
@@ -122,7 +124,7 @@ def _special_of(job: NewJob) -> tuple[int, bytes]:
         if unique.window is Window.UNTIL_STARTED:
             marks |= _STARTED
         if unique.period is not None:
-            # A hold of no time at all is over at once, and 0 stands for one without an end.
+            # A hold of no time at all is over at once, and 0 means one without an end.
             period = max(1, min(span_us(unique.period), LAST_US))
     uses = [(use.name, use.key, use.cost) for use in job.limits]
     special = _pack((key, window, period, uses, lane_key(job.limits)))
@@ -160,14 +162,14 @@ def _extras_of(job: NewJob) -> bytes:
 
 
 def read_text(record: bytes, at: int) -> tuple[str, int]:
-    """A text with its length in front, and where the next begins."""
+    """Return a text with its length in front, and where the next begins."""
     (length,) = _LENGTH.unpack_from(record, at)
     end = at + 2 + length
     return record[at + 2 : end].decode(errors="replace"), end
 
 
 def readable_request(record: bytes) -> JobRequest:
-    """An asked record for people: what cannot be decoded is shown as far as it can be."""
+    """Return an asked record for people: what cannot be decoded is shown as far as it can be."""
     try:
         return decode_request(record)
     except UNREADABLE:
@@ -185,7 +187,7 @@ def readable_request(record: bytes) -> JobRequest:
 
 
 def unique_of(special: bytes | None) -> UniqueKey | None:
-    """What was asked for, but for what to do about a conflict, which is over."""
+    """Return the requested key, without the behaviour on a conflict, which is over."""
     if not special:
         return None
     try:

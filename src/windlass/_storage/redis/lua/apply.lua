@@ -6,7 +6,7 @@
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
 -- Answer: now; one character for each transition; and for those that said how long their queue is to
 -- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
--- limit that nobody defined, what insert.lua answers then; or 'order', if '1' was said where there are
+-- undefined limit, what insert.lua answers then; or 'order', if '1' was said where there are
 -- breakers, to which the order matters: nothing is done.
 -- use: room endings
 

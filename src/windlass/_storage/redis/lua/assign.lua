@@ -1,4 +1,4 @@
--- What live workers are asked to do from now on.
+-- The duty of live workers from now on.
 -- use: workers audits
 -- ARGV: duty, note, workers
 -- Returns those whose duty it is now.
@@ -7,7 +7,7 @@ for i = 3, #ARGV do
   local row = prefix .. 'worker:' .. ARGV[i]
   if is_live(ARGV[i]) then
     local before = redis.call('HGET', row, 'duty') or 'work'
-    if before ~= duty and before ~= 'stop' then -- whoever was told to stop may have heard of it
+    if before ~= duty and before ~= 'stop' then -- a worker with the duty to stop may be stopping
       redis.call('HSET', row, 'duty', duty)
       before, changed = duty, changed + 1
     end

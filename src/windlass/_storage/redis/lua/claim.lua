@@ -35,7 +35,7 @@ end
 
 -- --- writing ---
 
--- A job that cannot be read is put aside; whoever asks again finds what stands behind it.
+-- A job that cannot be read is put aside; the next claim finds the jobs behind it.
 local function put_aside(queue, id, reason, asked, kept)
   bury_record(queue, id, reason, asked, kept)
   count(queue, WAITING, -1)
@@ -85,7 +85,7 @@ end
 local FRONT_PLAIN = string.char(RUNNING, 0)
 local BACK_PLAIN = struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
 
--- Start jobs that nobody touched before and that carry nothing special: most.
+-- Start jobs that were never changed and that carry nothing special: most.
 local function start_plain(queue, fresh, asked)
   local byte, sub, size = string.byte, string.sub, 51 + #queue
   local n, records, all = #ids, #answer, #states

@@ -3,7 +3,7 @@
 -- reads only
 -- ARGV: what is wanted (see shared/matching.lua), before (a job number, or ''), limit, how many are
 -- looked at
--- Returns where to go on ('' at the end), how many were looked at, how many bytes were read, when the
+-- Returns the next cursor ('' at the end), how many were looked at, how many bytes were read, when the
 -- last one was made; then what shown.lua says of each that matches.
 local BYTES = 2000000
 local wanted, limit = cmsgpack.unpack(ARGV[1]), tonumber(ARGV[3])

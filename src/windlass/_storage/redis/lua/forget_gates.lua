@@ -1,7 +1,7 @@
 -- Drop budgets of a limit that are as if they had never been used, a bounded number looked at.
 -- use: gates
 -- ARGV: limit, cursor (of HSCAN: '0' to begin)
--- Returns where to go on: '0' at the end.
+-- Returns the next cursor: '0' at the end.
 local key = prefix .. 'gates:' .. ARGV[1]
 local page = redis.call('HSCAN', key, ARGV[2], 'COUNT', 500)
 for at = 1, #page[2], 2 do

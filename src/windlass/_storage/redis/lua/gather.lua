@@ -8,7 +8,7 @@ local most, its_queue, worker = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local from, till = ARGV[4], ARGV[5]
 local total, gatherings, found = 0, {}, {}
 
--- So many more of them, which `gather` will give.
+-- The number of further ones, which `gather` will give.
 local function expect(number, gather)
   total = total + number
   gatherings[#gatherings + 1] = gather

@@ -1,6 +1,6 @@
 -- JobStore.insert.
 -- ARGV: two for each job, as shared/storing.lua says.
--- Answer: as `store_new` there. Or 'limit', a name that nobody defined, and the names that are; or 'key',
+-- Answer: as `store_new` there. Or 'limit', an undefined name, and the names that are; or 'key',
 -- a key that is held and may not be, and the holder; or 'id' and one that names another call: nothing is
 -- stored.
 -- A batch is all or none, so it is one script: 10,000 plain jobs keep the server from everybody else

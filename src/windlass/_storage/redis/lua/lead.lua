@@ -1,7 +1,7 @@
 -- Take or renew the lease on a role.
 -- use: room
 -- ARGV: role, worker, lease
--- Returns 1, or 0 while somebody else holds it.
+-- Returns 1, or 0 while another worker holds it.
 -- roles: HASH role -> msgpack [worker, until]
 local role, worker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held = redis.call('HGET', prefix .. 'roles', role)

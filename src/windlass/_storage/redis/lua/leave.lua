@@ -29,7 +29,7 @@ local function leave()
         job.id, job.number, job.seq, RELEASE, CANCEL_VERB, worker, 0, true, false, '', '', job.lost,
         has(job.flags, SOLO), false, true,
       }
-      release[20] = false -- nobody has started it
+      release[20] = false -- it was not started
       end_claim(release)
     end
   end

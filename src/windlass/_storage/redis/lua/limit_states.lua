@@ -1,5 +1,5 @@
 -- LimitStore.states.
--- ARGV: name, cursor (of HSCAN: '0' to begin). Answer: where to go on ('0' at the end); then of some
+-- ARGV: name, cursor (of HSCAN: '0' to begin). Answer: the next cursor ('0' at the end); then of some
 -- gates that are or were in use the key, running claims, until when it is spent (or ''), the lanes
 -- that wait for it, and of a breaker its failures, how often it opened and until when it is open (0:
 -- it never was), else ''. A gate may be told of twice.

@@ -11,7 +11,7 @@ if at == 'now' then
   at = string.format('%.0f', now + 1)
 end
 
--- Whether a stands before b, byte by byte as sorted sets have them: `<` goes by the server's language.
+-- Whether a comes before b, byte by byte as sorted sets have them: `<` goes by the server's language.
 local function precedes(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)

@@ -3,7 +3,7 @@
 -- ARGV: the lowest id and the highest, the last bytes; where to look, from where on there, at how many.
 --   odd: ids kept apart, from behind one of them (in hex). time: jobs of the time the ids begin with, from
 --   behind a number. all: every job, newest first, from below a number.
--- Returns where to go on ('' at the end), how many ids were met, and those that end so.
+-- Returns the next cursor ('' at the end), how many ids were met, and those that end so.
 local low, high, last = ARGV[1], ARGV[2], ARGV[3]
 local where, at, look = ARGV[4], ARGV[5], tonumber(ARGV[6])
 local all, UNIT = prefix .. 'all', 65536000

@@ -1,6 +1,6 @@
 -- The first script of a storage: that it runs shows that scripts may run, that its write is confirmed
 -- shows that there are enough replicas.
--- What an older Windlass has left is taken over, so many jobs at once: layout 1 kept the ended jobs of
+-- What an older Windlass has left is taken over, a bounded number of jobs at once: layout 1 kept the ended jobs of
 -- all queues in one line for each state, layout 2 had no lists of those that retry.
 -- use: room lines
 -- Returns how many: 0 when there are none left.

@@ -2,7 +2,7 @@
 -- use: lines
 -- ARGV: state digit, then 'age', the age, and queue and age of those apart; or 'number'; at the end
 --   the limit
--- Returns how many. With 'number' the oldest go, so many as the limit says.
+-- Returns how many. With 'number' the oldest go, up to the limit.
 local state, left = tonumber(ARGV[1]), tonumber(ARGV[#ARGV])
 local pruned = 0
 

@@ -1,6 +1,6 @@
 -- CopyStore.restore.
 -- ARGV: things, each packed by msgpack; copy/restore.py says what is in them.
--- Answer: 'new' and how many were; or 'limit', a name that nobody defined, and the names that are:
+-- Answer: 'new' and how many were; or 'limit', an undefined name, and the names that are:
 -- nothing is stored.
 -- use: storing brakes audits events
 
@@ -27,7 +27,7 @@ local restore, place = {}, 0
 
 -- --- jobs ---
 
--- It is running, under whoever it names: nobody here, so that the next sweep ends the claim.
+-- It is running, under the worker it names: none here, so that the next sweep ends the claim.
 local function hold(job)
   redis.call('SADD', prefix .. 'running:' .. job.worker, job.id)
   redis.call('SADD', prefix .. 'holders', job.worker)
@@ -143,7 +143,7 @@ function restore.limit(thing)
   else
     redis.call('HDEL', prefix .. 'breakers', gate)
   end
-  open_gate(gate) -- whoever waits for it asks again
+  open_gate(gate) -- lanes that wait for it ask again
   return true
 end
 

@@ -7,8 +7,8 @@
 --   two for each of its jobs, as shared/storing.lua says; what they say about conflicts is REUSE
 -- Answer: for each one character, 'w' written, 's' stale, 'b' busy or 'h' held, and after it: for 'h', by
 -- twos, the ids of jobs and of those that hold their keys; for 'w' a byte for each job (1: it was stored
--- before), then the ids of jobs that were discarded. Or as insert.lua does for a limit that nobody
--- defined: nothing is written.
+-- before), then the ids of jobs that were discarded. Or as insert.lua does for an undefined
+-- limit: nothing is written.
 -- use: storing audits
 
 -- A record begins with the revision and with when it is due, which is a mark and 8 bytes.

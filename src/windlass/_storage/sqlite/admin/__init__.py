@@ -1,4 +1,4 @@
-"""What operators ask and order, with its audit records, on the SQLite backend.
+"""Reads and actions of operators, with their audit records, on the SQLite backend.
 
 Only this backend imports it; the promises are in `windlass._storage.protocol`.
 """

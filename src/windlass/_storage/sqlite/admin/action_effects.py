@@ -1,4 +1,4 @@
-"""What an order does to one job. Whoever gives it decides what its answers mean."""
+"""The effect of an action on one job. The caller decides what the answers mean."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "request_rows"]
 
 _JOBS = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _REQUEST_CANCEL = _JOBS["request_cancel"]
-_SQL = load_sql("windlass._storage.sqlite.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ASKED, _REQUEUE, _DISCARD, _MOVE = _SQL["asked"], _SQL["requeue"], _SQL["discard"], _SQL["move"]
 
 REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 class RequestRow(NamedTuple):
-    """A row of ``request_rows`` in orders.sql."""
+    """A row of ``request_rows`` in actions.sql."""
 
     id: bytes
     seq: int
@@ -47,7 +47,7 @@ class RequestRow(NamedTuple):
 
 
 def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str, RequestRow]:
-    """Those of the jobs that are stored, by id."""
+    """Return those of the jobs that are stored, by id."""
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
 
 
@@ -60,7 +60,7 @@ class JobChanges:
         self._deleted: list[int] = []
 
     def requeue(self, job: RequestRow) -> bool:
-        """An ended job waits again; False: another one holds its key, and nothing changed."""
+        """Let an ended job wait again; False: another one holds its key, and nothing changed."""
         # A window until the start stays released, whether the job ever started or not.
         if job.key is not None and job.window != Window.UNTIL_STARTED.value:
             holder = find_holder(self._connection, job.key, self._now)
@@ -74,24 +74,24 @@ class JobChanges:
         return True
 
     def discard(self, job: RequestRow, reason: str) -> None:
-        """A failed job is given up."""
+        """Discard a failed job."""
         self._connection.execute(_DISCARD, (job.seq, self._now, reason))
 
     def cancel(self, job: RequestRow) -> None:
-        """A waiting job ends here."""
+        """Cancel a waiting job."""
         seqs, state = [job.seq], State.CANCELLED
         end_waiting(self._connection, seqs, self._lanes, state=state, reason=None, now=self._now)
 
     def request_cancel(self, job: RequestRow) -> None:
-        """The worker of a running job is asked to end it."""
+        """Ask the worker of a running job to end it."""
         self._connection.execute(_REQUEST_CANCEL, (job.seq,))
 
     def run_now(self, job: RequestRow) -> RequestRow:
-        """A waiting job is due now, unless it already was."""
+        """Make a waiting job due now, unless it already was."""
         return job if job.due <= self._now else self._move(job._replace(due=self._now))
 
     def edit(self, job: RequestRow, edit: Edit) -> RequestRow:
-        """A waiting job stands elsewhere."""
+        """Move a waiting job to another place."""
         self._lanes.touch(job.lane)
         return self._move(
             job._replace(
@@ -102,7 +102,7 @@ class JobChanges:
         )
 
     def delete(self, job: RequestRow) -> None:
-        """A job that does not run is forgotten."""
+        """Delete a job that does not run."""
         if job.key is not None:
             free_keys(self._connection, [(job.key, job.seq)])
         self._lanes.touch(job.lane)
@@ -121,7 +121,7 @@ class JobChanges:
         return job._replace(lane=lane)
 
     def _stand(self, job: RequestRow) -> tuple[int, int | None]:
-        """Where a waiting job stands: how it is ready, and its lane."""
+        """Return the place of a waiting job: how it is ready, and its lane."""
         if job.due > self._now:
             return 0, None
         if job.solo:
@@ -130,6 +130,6 @@ class JobChanges:
             return 1, None
         uses = limits_of(job.limits)
         if not uses:
-            # What cannot be read is left to whoever makes it ready, and fails there.
+            # An unreadable job is left to the step that makes it ready, and fails there.
             return 0, None
         return 2, self._lanes.enter(job.queue, uses, (job.priority, job.due, job.seq))

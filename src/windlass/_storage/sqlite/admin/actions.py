@@ -43,7 +43,7 @@ _FAILED, _CANCELLED, _DISCARDED = (
 _EFFECT = frozenset({ActionResult.DONE, ActionResult.REQUESTED})
 
 _Left = tuple[ActionResult, RequestRow | None]
-"""The answer for one job, and how it stands after; None: it is gone."""
+"""The answer for one job, and its state after it; None: it is gone."""
 
 
 class SqliteActions:
@@ -73,6 +73,9 @@ class SqliteActions:
         self._db.subscribers.wake()
         return answers
 
+    async def record(self, note: AuditNote, count: int) -> None:
+        await self._db.write(lambda connection, now: keep_audit(connection, note, count, now))
+
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
@@ -93,7 +96,7 @@ def _order(
         if job is None:
             answers.append(ActionResult.UNKNOWN)
             continue
-        # What this leaves is what the same id meets if it comes again.
+        # The same id may come again: it sees the result of this one.
         answer, jobs[each] = _carry_out(changes, order, job)
         answers.append(answer)
     changes.settle()

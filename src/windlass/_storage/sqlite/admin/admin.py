@@ -1,4 +1,4 @@
-"""What people ask, and the switches of queues."""
+"""Reads of operators, and pausing queues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _QUEUES, _RUNNING, _COUNT = _COUNTS_SQL["queues"], _COUNTS_SQL["running"], _COUN
 
 
 _LANES = 10_000
-"""In so many lanes of a queue the job that waits for longest is looked for."""
+"""Number of lanes of a queue in which the job that waits for longest is searched."""
 
 
 class _Counted(NamedTuple):

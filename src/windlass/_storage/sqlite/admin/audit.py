@@ -1,4 +1,4 @@
-"""Who ordered what: a record beside the change it speaks of, in the same transaction."""
+"""The audit log: a record in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass._storage.sqlite.io.rows import Row, fetch_shown, value_of
 
 __all__ = ["audits", "earlier_answers", "keep_audit", "restore_audit"]
 
-_SQL = load_sql("windlass._storage.sqlite.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ANSWERS, _KEEP = _SQL["answers"], _SQL["keep"]
 _AUDITS, _AUDITS_OF = _SQL["audits"], _SQL["audits_of"]
 
@@ -31,7 +31,9 @@ def keep_audit(
     at: int,
     answers: Sequence[ActionResult] = (),
 ) -> bool:
-    """Record an order that took effect on so many; False: nobody asked, or it is recorded."""
+    """Record an action that changed this number of things; False: no record is wanted, or it is
+    stored.
+    """
     if note is None:
         return False
     values = (note.id, at, note.who, note.what, note.subject, note.detail, count)
@@ -45,7 +47,7 @@ def restore_audit(connection: apsw.Connection, record: AuditRecord) -> bool:
 
 
 def earlier_answers(connection: apsw.Connection, note: AuditNote) -> list[ActionResult] | None:
-    """What this very order was answered; None: it has not taken effect before."""
+    """Return the answers of this action; None: it has not taken effect before."""
     found = value_of(connection, _ANSWERS, (note.id,))
     return None if found is None else _answers_of(found)
 
@@ -53,7 +55,7 @@ def earlier_answers(connection: apsw.Connection, note: AuditNote) -> list[Action
 def audits(
     connection: apsw.Connection, limit: int, before: int | None, subject: str | None
 ) -> list[AuditRecord]:
-    """The newest first."""
+    """List the newest records first."""
     below = _NEWEST if before is None else before
     if subject is None:
         rows = fetch_shown(connection, _AUDITS, (below, limit))

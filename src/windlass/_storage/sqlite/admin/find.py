@@ -1,7 +1,8 @@
-"""Finding jobs: bounded looks, newest first or in the order of a time.
+"""Finding jobs: bounded reads, newest first or in the order of a time.
 
-What an index narrows down to a few is gathered and put in order; for the rest the table is walked
-backwards, so many rows in one look. Either way the rows say themselves whether they match.
+If an index narrows the search to few rows, they are gathered and sorted. Otherwise the table is
+read backwards, a bounded number of rows in one read. Either way each row is checked against the
+filter.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _RUNNING, _ENDED, _TEXTS = _SQL["running"], _SQL["ended"], _SQL["texts"]
 _CREATED = _SQL["created"]
 
 _FEW = 10_000
-"""So many are gathered from the indexes; more are walked to."""
+"""Up to this number of rows are gathered from the indexes; above it, the table is read."""
 _LOOK = 20_000
 """Rows of one look."""
 _LOOK_INSIDE, _READ_INSIDE = 2_000, 8 * 1024 * 1024
@@ -71,11 +72,11 @@ _Source = tuple[str, tuple[Any, ...]]
 
 
 class _FindStep(NamedTuple):
-    """What one look has brought."""
+    """The result of one read."""
 
     found: list[int]
     before: int | None
-    """Where the next one goes on; None: there is no more."""
+    """The cursor of the next read; None: there is no more."""
     reached: int | None = None
     """How far back it went, if it gave up."""
 
@@ -112,7 +113,7 @@ def _in_order(
     order: ListOrder,
     limit: int,
 ) -> Page:
-    """Bite by bite along an index, until enough are found or looked at."""
+    """Read along an index, chunk by chunk, until enough jobs are found or read."""
     numbered, now = order is ListOrder.OLDEST, values["now"]
     following = _following(connection, wanted, order, values)
     left = _LOOK if wanted.text is None else _LOOK_INSIDE
@@ -147,7 +148,7 @@ def _in_order(
 def _following(
     connection: apsw.Connection, wanted: JobFilter, order: ListOrder, values: dict[str, Any]
 ) -> FetchRowsAfter:
-    """What gives the jobs in order; a few of them, counted by number, all at once."""
+    """Return a source of the jobs in order; a few of them, counted by number, all at once."""
     if order is ListOrder.OLDEST:
         whole = msgspec.structs.replace(wanted, before=None)
         few = _gather(connection, whole, values["mask"], values["now"])
@@ -162,7 +163,7 @@ def _following(
 
 
 def _mask(wanted: JobFilter) -> int:
-    """What people see of the wanted jobs, as bits."""
+    """Return the wanted states as bits."""
     mask = _ALL
     if wanted.states is not None:
         mask &= _sum(
@@ -189,7 +190,7 @@ def _sum(bits: Iterable[int]) -> int:
 def _gather(
     connection: apsw.Connection, wanted: JobFilter, mask: int, now: int
 ) -> list[int] | None:
-    """The rows that may match, newest first, if an index knows that they are few."""
+    """Return the rows that may match, newest first, if an index knows that they are few."""
     if mask == _ALL:
         return None
     found: set[int] = set()
@@ -262,7 +263,7 @@ def _walk(
 def _walk_for_key(
     connection: apsw.Connection, values: dict[str, Any], wanted: JobFilter, limit: int
 ) -> _FindStep:
-    """The holder of a key comes with the first page, however old it is, and with no other."""
+    """Find the holder of a key, which is on the first page at any age, and on no other."""
     holder = value_of(connection, _HOLDER, (wanted.key, values["now"]))
     if holder is None:
         return _walk(connection, values, wanted, limit)
@@ -305,7 +306,7 @@ def _look(
 def _judged(
     connection: apsw.Connection, rows: Iterable[Row], sought: SearchWords | None
 ) -> Iterable[Row]:
-    """The same rows, of which those match that also show what is sought."""
+    """Return the same rows, of which those match that also show what is sought."""
     return rows if sought is None else _judged_together(connection, iter(rows), sought)
 
 
@@ -320,7 +321,7 @@ def _judged_together(
 
 
 def _taken(rows: Iterator[Row]) -> list[Row]:
-    """As many as are judged together."""
+    """Return as many rows as are judged together."""
     some: list[Row] = []
     size = 0
     for row in islice(rows, _TOGETHER):

@@ -39,7 +39,7 @@ def _text(counts: Mapping[_Key, int]) -> str:
 
 
 def read_rollups(connection: apsw.Connection, since: int, until: int) -> list[Rollup]:
-    """One rollup per minute, queue and task, merged over the workers."""
+    """Return one rollup per minute, queue and task, merged over the workers."""
     return merge(
         Rollup(
             minute=instant_of(minute),

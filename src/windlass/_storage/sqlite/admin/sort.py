@@ -33,13 +33,13 @@ _BEHIND_ALL_TEXT = b""
 RowPosition = tuple[int, int]
 """An instant and the number of a job: its place in the list."""
 FetchRowsAfter = Callable[[RowPosition | None, int], Sequence[RowPosition]]
-"""The spots behind one (None: behind the cursor), at most so many."""
+"""The spots after one (None: after the cursor), at most this number."""
 
 
 def sorted_rows_source(
     connection: apsw.Connection, wanted: JobFilter, order: ListOrder, now: int
 ) -> FetchRowsAfter:
-    """What gives the wanted jobs in order, and others among them."""
+    """Return a source of the wanted jobs in order, and others among them."""
     match sort_field_of(order):
         case "due":
             return partial(_due, connection, (wanted, order, now))
@@ -105,7 +105,9 @@ def _ended(
     after: RowPosition | None,
     most: int,
 ) -> Sequence[RowPosition]:
-    """The best of all lines. A line whose head is behind enough others has nothing to add."""
+    """Return the best of all lines. A line whose head is behind enough others has
+    nothing to add.
+    """
     back = is_descending(order)
     since = -LAST_US if wanted.finished_from is None else to_us(wanted.finished_from)
     until = _BEYOND if wanted.finished_until is None else to_us(wanted.finished_until)
@@ -129,7 +131,7 @@ _Line = tuple[int | None, str, tuple[int | str, ...]]
 def _lines(
     connection: apsw.Connection, wanted: JobFilter, place: RowPosition, *, back: bool
 ) -> Sequence[_Line]:
-    """The line with the best head first."""
+    """Return the line with the best head first."""
     tail = "_last" if back else ""
     unknown: list[_Line] = []
     known: list[tuple[int, str, tuple[int | str, ...]]] = []

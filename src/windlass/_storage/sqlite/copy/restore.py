@@ -31,7 +31,7 @@ from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
 
 __all__ = ["JobRestore"]
 
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore"]
 _REMEMBER = load_sql("windlass._storage.sqlite.sql", "apply.sql")["remember"]
 
 
@@ -64,12 +64,12 @@ class JobRestore:
         self._lanes.settle()
 
     def _hold_key(self, key: str, seq: int, until: datetime | None) -> None:
-        """The job holds its key again, unless somebody here was faster."""
+        """Give the job its key again, unless another job here took it."""
         if find_holder(self._connection, key, self._now) is None:
             hold_key(self._connection, key, seq, until=_us(until))
 
     def _stand(self, job: JobRecord) -> tuple[int | None, int | None]:
-        """How the job is ready, and its lane."""
+        """Return how the job is ready, and its lane."""
         if job.state is not State.WAITING:
             return None, None
         due = min(to_us(job.due), LAST_US)
@@ -92,7 +92,7 @@ def _span(span: timedelta | None) -> int | None:
 
 
 def _asked(stored: StoredJob) -> dict[str, Any]:
-    """What was asked for."""
+    """Return the columns of the request."""
     job, unique = stored.job, stored.unique
     return {
         "id": id_of(job.id),
@@ -122,7 +122,7 @@ def _asked(stored: StoredJob) -> dict[str, Any]:
 
 
 def _course(stored: StoredJob) -> dict[str, Any]:
-    """What has become of it."""
+    """Return the columns of the state."""
     job, error, progress = stored.job, stored.job.error, stored.job.progress
     number, verb, by = stored.ended or (None, None, None)
     return {
@@ -155,7 +155,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
 
 
 def _history(stored: StoredJob, seq: int) -> list[Row]:
-    """Rows of ``remember`` in apply.sql."""
+    """Return the rows of ``remember`` in apply.sql."""
     rows: list[Row] = []
     for past in stored.history:
         error = past.error

@@ -124,14 +124,18 @@ def _open(path: str) -> apsw.Connection:
 
 
 def _run(connection: apsw.Connection, sql: str) -> Any:
-    """The last value of a few statements; apsw runs a further one only when asked for more."""
+    """Return the last value of a few statements; apsw runs a further one only when
+    asked for more.
+    """
     with FORK_GUARD:
         rows = connection.execute(sql).fetchall()
     return rows[-1][0] if rows else None
 
 
 def retry_while_locked(step: Callable[[], T], patience: float) -> T:
-    """Repeat ``step`` while somebody else holds the database, for at most ``patience`` seconds."""
+    """Repeat ``step`` while another process holds the database, for at most
+    ``patience`` seconds.
+    """
     deadline = monotonic() + patience
     while True:
         try:
@@ -169,12 +173,12 @@ def disconnect(connection: apsw.Connection) -> None:
 
 
 def translate(error: apsw.Error, path: str) -> StorageError:
-    """What an error of SQLite means to whoever asked, and what to do about it."""
+    """Translate an error of SQLite, with advice."""
     extended = getattr(error, "extendedresult", 0)
     if extended == apsw.SQLITE_READONLY_DBMOVED:
         return replaced_file_error(path)
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and is_disk_full(path):
-        error = apsw.FullError()  # what SQLite says where it cannot make one of its own files
+        error = apsw.FullError()  # SQLite's error if it cannot create one of its own files
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(
@@ -287,7 +291,7 @@ class MemorySource:
         self._connection: apsw.Connection | None = None
 
     def open(self) -> apsw.Connection:
-        """The same database every time: a discarded connection must not lose it."""
+        """Open the same database every time: a discarded connection must not lose it."""
         if self._connection is None:
             self._connection = apsw.Connection(self.path)
             self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

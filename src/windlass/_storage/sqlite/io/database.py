@@ -1,4 +1,4 @@
-"""What all stores of one storage share: the writer, a reader, the clock, the subscribers."""
+"""State shared by all stores of one storage: the writer, a reader, the clock, the subscribers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups between processes on one file: notice that somebody else has committed.
+"""Wake-ups between processes on one file: notices commits of other connections.
 
 The truth is ``PRAGMA data_version``, which changes with every commit of another connection. Asking
 it every few milliseconds costs about one per cent of a core, most of it for waking up at all. So
@@ -34,9 +34,9 @@ __all__ = ["ChangeWatcher", "InotifyEvents", "NoFileEvents"]
 
 log = logging.getLogger("windlass")
 
-# A commit writes to the file first and becomes visible a sync later: 0.4 ms on a good disk, tens
-# of milliseconds on a bad one. So one look after a write is too early; these are the pauses before
-# the next ones. On a good disk nobody gets past the fourth.
+# A commit writes to the file first and becomes visible a sync later: 0.4 ms on a good disk, tens of
+# milliseconds on a bad one. So one read after a write is too early; these are the pauses before the
+# next ones. On a good disk the fourth is the last.
 _PAUSES_MS = (0.2, 0.2, 0.2, 0.3, 0.5, 0.8, 1.2, 2, 3, 5, 8, 12, 20, 30)
 
 # After a change was told, wait a little: a stream of commits becomes one wake-up every so often.
@@ -148,11 +148,11 @@ class _ThreadWaker:
 
 
 class ChangeWatcher:
-    """Tells subscribers that another connection, most often of another process, has committed.
+    """Calls subscribers after a commit of another connection, most often of another process.
 
-    One daemon thread per process and database. A lost wake-up is a delay, never a loss: whoever
-    subscribes also polls, seldom. ``on_error`` is called once, on the watcher's thread, when the
-    database cannot be looked at; the watcher goes on and recovers by itself.
+    One daemon thread per process and database. A lost wake-up costs a delay, never a job:
+    subscribers also poll, rarely. ``on_error`` is called once, on the watcher's thread, when the
+    database cannot be read; the watcher continues and recovers by itself.
     """
 
     def __init__(
@@ -182,13 +182,13 @@ class ChangeWatcher:
         self._paused = True
 
     def resume(self) -> None:
-        """Look again; a change that happened meanwhile is told at once."""
+        """Watch again; a change that happened meanwhile is reported at once."""
         self._paused = False
         if self._parked:
             self._bell.ring()
 
     def close(self, timeout: timedelta = timedelta(seconds=2)) -> None:
-        """End the thread. Nothing is told after it has ended."""
+        """End the thread. Nothing is reported after it has ended."""
         if self._stopping or os.getpid() != self._pid:
             return
         self._stopping = True

@@ -30,7 +30,7 @@ _NETWORK = re.compile(
     r"curlftpfs|smbnetfs|juicefs|mountpoint-s3|seaweedfs|moosefs|nfs\S*)"
 )
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
-"""What a file system says that has no room."""
+"""Errors of a file system that has no room."""
 _PRIVATE_FILE = 0o600
 
 
@@ -57,10 +57,10 @@ class DatabaseFiles(msgspec.Struct, frozen=True):
 
 
 def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFiles:
-    """Make sure a private file stands at ``path``, and refuse places a database must not be in.
+    """Make sure a private file exists at ``path``, and refuse places a database must not be in.
 
-    Symbolic links are followed once, here: SQLite puts the files beside a database next to the
-    real one, and two names must not lead to two locks.
+    Symbolic links are followed once, here: SQLite puts the files beside a database next to the real
+    one, and two names must not lead to two locks.
     """
     _refuse_strangers_link(Path(path))
     files = DatabaseFiles(os.path.realpath(path))
@@ -91,7 +91,7 @@ def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> Databa
 
 
 def is_disk_full(path: str) -> bool:
-    """Whether the disk that holds ``path`` is full."""
+    """Return whether the disk that holds ``path`` is full."""
     if sys.platform == "win32":
         return False
     try:
@@ -101,7 +101,7 @@ def is_disk_full(path: str) -> bool:
 
 
 def _refuse_strangers_link(path: Path) -> None:
-    """In a folder others may write to, a planted link would let them choose what we write."""
+    """Refuse a link in a folder that others may write to: they could choose what we write."""
     if sys.platform == "win32" or not path.is_symlink():
         return
     if path.lstat().st_uid not in {0, os.geteuid()}:
@@ -112,8 +112,8 @@ def _refuse_strangers_link(path: Path) -> None:
 
 
 def _refuse_missing_folder(folder: Path) -> None:
-    """A folder that is not there is a misspelt path, or a volume that is not mounted: a new one
-    would hide that, and hold jobs that nothing looks for.
+    """Refuse a missing folder: it is a misspelt path, or a volume that is not mounted. A new one
+    would hide that, and hold jobs that no worker looks for.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     if missing:
@@ -124,11 +124,11 @@ def _refuse_missing_folder(folder: Path) -> None:
 
 
 def _make_file(path: str) -> None:
-    """Create the file without opening an existing one, whoever else is creating it now.
+    """Create the file without opening an existing one, even if another process creates it now.
 
-    Closing any descriptor of a database drops every POSIX lock this whole process holds on it,
-    also those of another thread's connection, so we never open one ourselves. SQLite gives the
-    files it makes beside the database the same mode.
+    Closing any descriptor of a database drops every POSIX lock this whole process holds on it, also
+    those of another thread's connection, so we never open one ourselves. SQLite gives the files it
+    makes beside the database the same mode.
     """
     try:
         if sys.platform == "linux":
@@ -140,7 +140,9 @@ def _make_file(path: str) -> None:
 
 
 def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The type of the file system that holds ``path``, as the kernel calls it; "" if unknown."""
+    """Return the type of the file system that holds ``path``, as the kernel calls it; "" if
+    unknown.
+    """
     try:
         text = Path(mounts).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -159,5 +161,5 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
 
 
 def is_network(filesystem: str) -> bool:
-    """Whether a file system of this type is on another machine, as far as its name tells."""
+    """Return whether a file system of this type is on another machine, as far as its name tells."""
     return _NETWORK.fullmatch(filesystem) is not None

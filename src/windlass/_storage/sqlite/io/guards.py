@@ -1,9 +1,9 @@
-"""What is held, or asked, around every use of a database: against forks, writers and new files.
+"""Locks and checks around every use of a database: against forks, writers and new files.
 
 A fork waits until no thread of this process is inside SQLite. SQLite keeps for each file which
 locks this process holds. A child forked in the middle of a transaction inherits that belief: it
-waits for a writer that it is itself, for ever. A statement under way leaves behind a locked mutex,
-or a read mark that protects nobody.
+waits for a writer that it is itself, for ever. A running statement leaves behind a locked mutex, or
+a read mark that protects no reader.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ReadGuard:
 
 
 def replaced_file_error(path: str) -> StorageReplaced:
-    """The error for a file that is no longer the one that was opened."""
+    """Return the error for a file that is no longer the one that was opened."""
     return StorageReplaced(
         f"{path} was deleted or replaced while it was open, so nothing more is written to it. "
         f"Put the file back or choose another one, and restart the process."
@@ -141,9 +141,9 @@ class WriteLock(Protocol):
 class FileWriteLock:
     """Takes turns between processes: held around every write transaction.
 
-    SQLite's own waiting is a lottery that starves (of four busy processes the unlucky one got
-    2 % and waited a second); waiters on this lock are woken by the kernel. It gives fairness
-    only, never correctness: whoever does not take it still meets SQLite's lock.
+    SQLite's own waiting is a lottery that starves (of four busy processes the unlucky one got 2 %
+    and waited a second); waiters on this lock are woken by the kernel. It gives fairness only,
+    never correctness: a process that does not take it still meets SQLite's lock.
     """
 
     def __init__(self, files: DatabaseFiles) -> None:

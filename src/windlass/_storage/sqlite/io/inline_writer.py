@@ -22,10 +22,10 @@ __all__ = ["InlineWriter", "SimulatedFaults"]
 
 
 class SimulatedFaults(Protocol):
-    """What the simulation does around a group: take time, or fail.
+    """Effects of the simulation around a group: take time, or fail.
 
-    An error raised by ``before`` is the answer of a store that did nothing; one raised by
-    ``after`` hides the answer of a store that did everything.
+    An error raised by ``before`` is the answer of a store that did nothing; one raised by ``after``
+    hides the answer of a store that did everything.
     """
 
     async def before(self, op_count: int) -> None: ...
@@ -42,7 +42,7 @@ class InlineWriter:
         timings: Durations | None = None,
         faults: SimulatedFaults | None = None,
     ) -> None:
-        """``timings`` counts how long ops take."""
+        """Make a writer. ``timings`` counts how long ops take."""
         self._queue = WriteQueue(transactor, self._rouse, timings)
         self.submit: Submit = self._queue.submit
         self.transactor: Transactor = transactor

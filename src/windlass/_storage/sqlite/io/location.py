@@ -1,4 +1,4 @@
-"""What stands around a database: its file with locks and neighbours, or nothing at all."""
+"""The place of a database: its file with locks and companion files, or memory alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DatabaseLocation(Protocol):
     """Where a database is, and what only this place can do."""
 
     boot: str
-    """What tells this boot of the machine from every other."""
+    """The id of this boot of the machine."""
     shared: bool
     """Whether other processes can come here."""
 
@@ -67,13 +67,13 @@ class DatabaseLocation(Protocol):
         ...
 
     def sweep(self, live: Collection[str], now: datetime) -> None:
-        """Remove old locks that nobody holds and that are of no live worker."""
+        """Remove old locks that no process holds and that are of no live worker."""
         ...
 
     async def checkpoint(self) -> None: ...
 
     def health(self) -> dict[str, float | str]:
-        """What this place can say, by name: see `Storage.health`."""
+        """Return the values that this place reports, by name: see `Storage.health`."""
         ...
 
     def close(self) -> None: ...
@@ -140,6 +140,8 @@ class FileLocation:
         kind, wal = filesystem_of(self._files.path), _size(self._files.wal)
         said: dict[str, float | str] = {
             "durability": self._durability,
+            "synchronous": self._durability,
+            "pool": "1 writer, 2 readers",
             "size": _size(self._files.path) + wal,
             "wal": wal,
         }
@@ -155,7 +157,7 @@ class FileLocation:
 
 
 def _size(path: str) -> int:
-    """In bytes; the write-ahead file comes and goes."""
+    """Return the size in bytes; the write-ahead file comes and goes."""
     try:
         return Path(path).stat().st_size
     except OSError:
@@ -209,7 +211,7 @@ class MemoryLocation:
         return self._source.open()
 
     def close_reader(self, reader: apsw.Connection) -> None:
-        """It is the writer's own connection."""
+        """Do nothing: it is the writer's own connection."""
 
     def watch(self) -> Watcher | None:
         return self._watch()
@@ -218,22 +220,22 @@ class MemoryLocation:
         return "", 0, 0
 
     def release_worker_lock(self, worker: str) -> None:
-        """There is none."""
+        """Do nothing: there is no lock."""
 
     def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven
         return False
 
     def forget_worker(self, worker: str) -> None:
-        """Nothing was remembered."""
+        """Do nothing: there is no lock."""
 
     def sweep(self, live: Collection[str], now: datetime) -> None:
-        """There are no locks."""
+        """Do nothing: there are no locks."""
 
     async def checkpoint(self) -> None:
-        """There is no write-ahead file."""
+        """Do nothing: there is no write-ahead file."""
 
     def health(self) -> dict[str, float | str]:
         return {"durability": "none"}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

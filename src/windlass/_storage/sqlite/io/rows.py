@@ -63,8 +63,9 @@ __all__ = [
 ]
 
 Row = tuple[Any, ...]
-"""What apsw returns. The statement that selects it and the function that reads it stand together
-in their contract: the names in the comment of the statement."""
+"""A row of apsw. The comment of a statement names the columns, in the order that the reading
+function expects.
+"""
 
 STATES = tuple(State)
 """State by the number it is stored as."""
@@ -75,12 +76,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def fetch(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-    """All rows at once: a statement that is left unfinished keeps the write-ahead file growing."""
+    """Fetch all rows at once: a statement that is left unfinished keeps the write-ahead file
+    growing.
+    """
     return connection.execute(sql, values).fetchall()
 
 
 def fetch_shown(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-    """The same for reading: what is no text is shown as far as it can be."""
+    """Return the same for reading: what is no text is shown as far as it can be."""
     try:
         return fetch(connection, sql, values)
     except UnicodeDecodeError:
@@ -104,13 +107,13 @@ def fetch_shown(connection: apsw.Connection, sql: str, values: Sequence[Any] = (
 
 
 def first(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Row | None:
-    """The one row of a statement that has at most one."""
+    """Return the one row of a statement that has at most one."""
     rows = connection.execute(sql, values).fetchall()
     return rows[0] if rows else None
 
 
 def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
-    """The one value of a statement that has at most one; None if there is none."""
+    """Return the one value of a statement that has at most one; None if there is none."""
     return connection.execute(sql, values).get
 
 
@@ -118,7 +121,7 @@ def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) 
 
 
 def optional_instant(us: int | None) -> datetime | None:
-    """An instant that may be missing."""
+    """Return an instant that may be missing."""
     return None if us is None else instant_of(us)
 
 
@@ -133,7 +136,7 @@ def ids_text(ids: Iterable[JobId]) -> str:
 
 
 def rows_by_id(connection: apsw.Connection, sql: str, ids: Iterable[JobId]) -> dict[str, Row]:
-    """The rows of a statement that takes ids and has the id as its first column."""
+    """Return the rows of a statement that takes ids and has the id as its first column."""
     return {row[0].hex(): row for row in fetch_shown(connection, sql, (ids_text(ids),))}
 
 
@@ -143,17 +146,17 @@ def tags_text(tags: tuple[str, ...]) -> str | None:
 
 
 def backoff_text(backoff: Backoff | None) -> str | None:
-    """A job's own backoff as JSON."""
+    """Return a job's own backoff as JSON."""
     return None if backoff is None else _encode(backoff).decode()
 
 
 def follow_up_text(follow_up: FollowUp | None) -> str | None:
-    """What comes after a job's failure as JSON; None for nothing, as most jobs have."""
+    """Return the follow-up job of a failure as JSON; None for none, as most jobs have."""
     return None if follow_up is None else _encode(follow_up).decode()
 
 
 def on_lost_text(on_lost: OnLost) -> str | None:
-    """What follows a lost run; None for another one, as most jobs have."""
+    """Return the rule for a lost run; None for another run, as most jobs have."""
     return None if on_lost == "retry" else on_lost
 
 
@@ -169,7 +172,7 @@ def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def limits_of(text: str | bytes) -> tuple[LimitUse, ...]:
-    """The inverse of `limits_text`; nothing where that cannot be read, as nobody stores it."""
+    """Return the inverse of `limits_text`; empty if the text cannot be read."""
     try:
         return msgspec.json.decode(text, type=tuple[LimitUse, ...])
     except UNREADABLE:
@@ -177,7 +180,7 @@ def limits_of(text: str | bytes) -> tuple[LimitUse, ...]:
 
 
 def unreadable_extra(row: Row) -> str | None:
-    """The column of a row of ``extras`` that cannot be decoded."""
+    """Return the column of a row of ``extras`` that cannot be decoded."""
     backoff, tags, on_failure = row[5], row[-3], row[-2]
     if backoff is not None and readable(backoff_of, backoff) is None:
         return "backoff"
@@ -203,13 +206,15 @@ def span_of(us: int | None) -> timedelta | None:
 
 
 def texts_of(row: Row) -> SearchTexts:
-    """A row of ``texts`` in find.sql."""
+    """Decode a row of ``texts`` in find.sql."""
     payload, tags, kind, text = row
     return SearchTexts(payload, readable(tags_of, tags) or (), error_of(kind, text))
 
 
 def job_of(row: Row) -> JobRecord:
-    """A row of ``get`` or ``find`` in admin.sql, whose columns have the names of the fields."""
+    """Decode a row of ``get`` or ``find`` in admin.sql, whose columns have the names of
+    the fields.
+    """
     (
         seq, uid, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
@@ -264,7 +269,7 @@ def job_of(row: Row) -> JobRecord:
 
 
 def attempt_of(row: Row) -> Attempt:
-    """A row of ``history`` in admin.sql."""
+    """Decode a row of ``history`` in admin.sql."""
     number, attempt, verb, worker, started_at, ended_at, kind, text, traceback = row
     return Attempt(
         claim_number=number,

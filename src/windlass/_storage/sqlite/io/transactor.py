@@ -42,10 +42,10 @@ class FailedOp:
 
 
 class Transactor:
-    """Runs groups of ops, each group in one transaction and each op on its own.
+    """Runs groups of ops, each group in one transaction and each op separately.
 
-    Blocking, and used by one thread at a time. The connection is opened when first needed and
-    again after an I/O error: after a failed sync nobody knows what the old one believes.
+    Blocking, and used by one thread at a time. The connection is opened when first needed and again
+    after an I/O error: after a failed sync the state of the old one is unknown.
     """
 
     def __init__(self, source: ConnectionSource, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -53,7 +53,7 @@ class Transactor:
         self.source = source
         self.clock = clock
         self.connection: apsw.Connection | None = None
-        self.waiting_since: float | None = None  # while somebody else holds the write lock
+        self.waiting_since: float | None = None  # while another process holds the write lock
         self._suspect = False
 
     def run(self, ops: Iterable[Op], *, patience: float = 30.0) -> list[Any]:
@@ -81,7 +81,7 @@ class Transactor:
                 raise self._translated(error) from error
             except BaseException as error:
                 if not isinstance(error, StoreBusy):
-                    self.waiting_since = None  # nobody is waited for
+                    self.waiting_since = None  # does not wait for other processes
                 raise
             sleep(lock_pause())
 
@@ -138,7 +138,7 @@ class Transactor:
                 # and with it what the neighbours had done.
                 lost = True
         except apsw.Error as error:
-            # Nobody knows what became of the savepoint: nothing of the group is stored.
+            # The state of the savepoint is unknown: nothing of the group is stored.
             self._suspect = lost = True
             result = FailedOp(self._translated(error))
         if lost:
@@ -176,7 +176,7 @@ class Transactor:
         self._suspect = False
         if connection is not None:
             # Closing moves the write-ahead file into the database, which may fail for the very
-            # reason the connection is given up. Whoever opens the file next does it then.
+            # reason the connection is given up. The next process that opens the file does it then.
             with contextlib.suppress(apsw.Error):
                 disconnect(connection)
 
@@ -187,7 +187,9 @@ class Transactor:
 
 
 def _twin(error: BaseException) -> StorageError:
-    """The same error for another submitter: one object raised in many tasks mixes their traces."""
+    """Return the same error for another submitter: one object raised in many tasks mixes their
+    traces.
+    """
     kind = type(error) if isinstance(error, StorageError) else StorageError
     return caused_by(kind(str(error)), error)
 
@@ -209,7 +211,7 @@ class Reader:
     def __init__(
         self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
     ) -> None:
-        """``timings`` counts how long reads take."""
+        """Make a reader. ``timings`` counts how long reads take."""
         self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
         self._connection: apsw.Connection | None = None
         self._closed = False

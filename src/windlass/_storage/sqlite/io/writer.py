@@ -45,7 +45,7 @@ log = logging.getLogger("windlass")
 T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
 
-# How long an op may wait for its turn before its submitter is told that the database is busy.
+# How long an op may wait for its turn before its submitter gets a "database is busy" error.
 DEADLINE = timedelta(seconds=30)
 
 # A group ends here, so that the first op of a long queue and the other processes do not wait for
@@ -129,8 +129,8 @@ class WriteQueue:
         ring: Callable[[], None],
         timings: Durations | None = None,
     ) -> None:
-        """``ring`` makes sure that somebody comes for what waits. ``timings`` counts how long ops
-        take, from the call to the answer.
+        """Make a queue. ``ring`` wakes the thread that takes waiting ops. ``timings`` counts how
+        long ops take, from the call to the answer.
         """
         self.transactor = transactor
         self.pid: int = os.getpid()
@@ -282,7 +282,7 @@ class WriteQueue:
                 future.set_exception(result.error)
 
     def _refuse(self, refusal: Callable[[], StorageError]) -> None:
-        """From now on take nothing in. The first reason stays."""
+        """Refuse further ops from now on. The first reason stays."""
         with self._lock:
             self._refusal = self._refusal or refusal
 
@@ -296,14 +296,14 @@ class Writer:
     """Runs groups on a daemon thread, from the first op on."""
 
     def __init__(self, transactor: Transactor, timings: Durations | None = None) -> None:
-        """``timings`` counts how long ops take."""
+        """Make a writer. ``timings`` counts how long ops take."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._queue = WriteQueue(transactor, functools.partial(self._bell.put, None), timings)
         self.submit: Submit = self._queue.submit
         self.transactor: Transactor = transactor
         self._stopping = False
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._ended.set_running_or_notify_cancel()  # nobody who waits for it can cancel it
+        self._ended.set_running_or_notify_cancel()  # no waiting caller can cancel it
         start_thread("sqlite-writer", self._run)
 
     def _run(self) -> None:
@@ -314,7 +314,7 @@ class Writer:
             try:
                 pairs = self._queue.run_group(patience=_PATIENCE, seconds=_GROUP_SECONDS)
             except StoreBusy:
-                continue  # the deadlines of the waiting ops decide how long this goes on
+                continue  # the deadlines of the waiting ops decide how long this takes
             self._deliver(pairs)
         self.transactor.close()
         self._ended.set_result(None)

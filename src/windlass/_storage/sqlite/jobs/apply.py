@@ -74,7 +74,7 @@ def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transitio
     if unstarted:
         retake_keys(connection, sorted(unstarted), now)
     if following:
-        # After all of them: what follows may take whatever any of them gave back.
+        # After all of them: the follow-up jobs may take keys that any of them released.
         insert(connection, now, following)
     return Applied(instant_of(now), answers)
 
@@ -137,7 +137,7 @@ def _apply(
 def _judge(
     transition: Transition, verb: Verb, row: Row, rests: CooldownChanges
 ) -> tuple[AcceptedTransition, TransitionAnswer]:
-    """What an accepted transition means for its queue, and by that for the job."""
+    """Apply the effect of an accepted transition on its queue, and by that on the job."""
     if verb is Verb.THROTTLE and transition.cools:
         until, cooled = rests.cool(row[_QUEUE], transition.cools, transition.delay)
         answer = TransitionAnswer(Verdict.APPLIED, verb, instant_of(until), cooled)
@@ -148,7 +148,9 @@ def _judge(
 
 
 def _answer_late(connection: apsw.Connection, transition: Transition) -> TransitionAnswer:
-    """The claim does not hold: because this very caller has ended it, or for another reason."""
+    """Return the answer for a claim that does not hold: a repeat of the same caller, or
+    a refusal.
+    """
     number, verb, by = first(connection, _ENDED, (transition.claim.seq,)) or (None, "", "")
     if number == transition.claim.number and by == transition.by:
         return _REPEATED[verb]

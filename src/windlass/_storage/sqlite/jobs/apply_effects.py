@@ -1,4 +1,4 @@
-"""What follows from accepted transitions: collected first, then written in few statements."""
+"""Effects of accepted transitions: collected first, then written in few statements."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ Finish = tuple[Verb, Row]
 
 
 class ApplyEffects:
-    """What follows from every ending that is no plain success."""
+    """The effects of every ending that is no plain success."""
 
     def __init__(self, connection: apsw.Connection, now: int, finishes: list[Finish]) -> None:
-        """The endings are added to ``finishes``."""
+        """Make it. The endings are added to ``finishes``."""
         self._connection, self._now, self._finishes = connection, now, finishes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
         self._succeeded: list[Row] = []
@@ -115,7 +115,7 @@ class ApplyEffects:
             self._end(ending, job, (state, None, None, due, job.attempt, self._now))
 
     def _tell_gates(self, ending: AcceptedTransition, uses: tuple[LimitUse, ...]) -> None:
-        """What the outcome means for whoever draws on the same."""
+        """Apply the effect of the outcome on jobs that draw on the same gates."""
         if ending.verb in FAILURE_VERBS:
             self._gates.trip(uses)
         elif ending.verb is Verb.SUCCEED:
@@ -124,7 +124,7 @@ class ApplyEffects:
             self._gates.drain(uses)
 
     def _return(self, ending: AcceptedTransition, job: _Details) -> None:
-        """The job waits again."""
+        """Let the job wait again."""
         transition, row = ending.transition, ending.row
         due = max(add_clamped_us(self._now, span_us(transition.delay)), ending.rests_until)
         lane, ready = None, 0
@@ -133,7 +133,7 @@ class ApplyEffects:
             if ready == 1 and job.limits is not None:
                 place = (job.priority, due, job.seq)
                 uses = limits_of(job.limits)
-                # What cannot be read is left to whoever makes it ready, and fails there.
+                # An unreadable job is left to the step that makes it ready, and fails there.
                 ready = 2 if uses else 0
                 lane = self._lanes.enter(row[4], uses, place) if uses else None
         attempt = max(0, job.attempt - 1) if transition.refund else job.attempt

@@ -44,7 +44,7 @@ _OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
 _RUNNING = load_sql("windlass._storage.sqlite.sql", "queues.sql")["running"]
 
 PROMOTED_AT_ONCE = 500
-"""Due jobs of one queue that a claim makes ready, and bays whose tokens are there."""
+"""Due jobs of one queue that a claim makes ready, and lane groups whose tokens have arrived."""
 EXPIRED_AT_ONCE = 500
 """Expired jobs that one claim discards."""
 SOLO_CANDIDATES = 64
@@ -126,7 +126,7 @@ class ClaimOperation:
         )
 
     def _expect(self, at: int | None) -> None:
-        """Something may become claimable at this instant."""
+        """Record an instant at which a job may become claimable."""
         if at is not None and (self._next_at is None or at < self._next_at):
             self._next_at = at
 
@@ -160,7 +160,9 @@ class ClaimOperation:
             self._with_solo.append(queue)
 
     def _rests(self, queue: str, cool_until: int) -> bool:
-        """Whether a queue cools down, also when a clock that was set back is taken into account."""
+        """Return whether a queue cools down, also when a clock that was set back is taken into
+        account.
+        """
         if cool_until > self._now:
             repair_after_clock_change(self._connection, self._now)
             cool_until = self._look(queue)[1]
@@ -168,11 +170,11 @@ class ClaimOperation:
         return cool_until > self._now
 
     def _free(self, queue: str, most: int) -> int:
-        """How many more jobs of a queue may run, whatever limits they have."""
+        """Return how many more jobs of a queue may run, apart from their limits."""
         return max(0, most - int(value_of(self._connection, _RUNNING, (queue,))))
 
     def _look_ahead(self) -> None:
-        """What comes next, now that every queue has taken from the gates what it wanted."""
+        """Find the next instant, now that every queue has taken from the gates what it wanted."""
         for queue in self._laned:
             self._expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
         self._solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
@@ -208,7 +210,7 @@ class ClaimOperation:
         return due, laned, alone
 
     def _next_due(self, queue: str, due: int) -> int:
-        """When something of a queue counts as due, whose first job is due at ``due``."""
+        """Return when something of a queue counts as due, whose first job is due at ``due``."""
         if due > self._now:
             return due
         following = value_of(self._connection, _DUE_AFTER, (queue, self._now))
@@ -218,7 +220,7 @@ class ClaimOperation:
     # --- three ways to take -------------------------------------------------------------------
 
     def _take_best(self, queue: str, room: int) -> bool:
-        """Where there are no lanes. False: one of them has expired or cannot be read, and nothing
+        """Claim without lanes. False: a job has expired or cannot be read, and nothing
         was taken.
         """
         try:
@@ -257,7 +259,9 @@ class ClaimOperation:
             self._postpone(lanes)
 
     def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, bytes | None] | None:
-        """The first solo job that its limits admit. A refused one closes its lane behind it."""
+        """Return the first solo job that its limits admit. A refused one closes its
+        lane behind it.
+        """
         closed: set[str] = set()
         expired: list[int] = []
         damaged: dict[int, str] = {}
@@ -308,7 +312,9 @@ class ClaimOperation:
         self.claimed.append((queue, rows, extras))
 
     def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
-        """What else the jobs carry, and which cannot be read; keys until the start are freed."""
+        """Read the rest of the jobs, and which cannot be read; release keys held until
+        the start.
+        """
         extras, damaged = read_each(self._connection, _EXTRAS, seqs)
         until_started = Window.UNTIL_STARTED.value
         held = [(key, seq) for seq, key, window, *_ in extras if window == until_started]
@@ -317,7 +323,7 @@ class ClaimOperation:
         return found, damaged | damage_of(found)
 
     def _fail(self, damaged: Mapping[int, str], lanes: LaneChanges) -> None:
-        """Jobs that cannot be read fail; whoever asks again finds what stands behind them."""
+        """Fail jobs that cannot be read; the next claim finds the jobs behind them."""
         if damaged:
             self.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
             self._expect(self._now)
@@ -335,7 +341,7 @@ class ClaimOperation:
             )
 
     def _postpone(self, lanes: LaneChanges) -> None:
-        """Store what was taken from the gates, and tell whoever waits for them."""
+        """Store the charges of the gates, and postpone the lanes that wait for them."""
         rows = self.claimed[-1][1] if self.claimed else []
         lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
 
@@ -347,7 +353,7 @@ _EXACT = 2**52
 def claimed_jobs(
     rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
 ) -> list[ClaimedJob]:
-    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
+    """Decode rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
 
     On the path of every job: a plain one does not pay for what others carry.
     """
@@ -370,7 +376,7 @@ def claimed_jobs(
 
 
 def _extras_of(row: Row) -> tuple[Any, ...]:
-    """The fields of a claimed job from ``lost`` on."""
+    """Return the fields of a claimed job from ``lost`` on."""
     _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
     return (
         lost,

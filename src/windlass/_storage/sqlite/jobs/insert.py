@@ -47,7 +47,7 @@ _TOGETHER = 50
 
 
 def _widened(one: str) -> str:
-    """The same statement for `_TOGETHER` rows."""
+    """Return the same statement for `_TOGETHER` rows."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
     return head + ", ".join([row] * _TOGETHER) + tail
 
@@ -57,7 +57,7 @@ _INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
 _NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
-"""What stands behind the attempts in a job that carries nothing special."""
+"""The columns after the attempts for a job without special values."""
 
 _PLAIN, _FULL, _APART = range(3)
 """How a job is stored: by the short statement, by the long one, or after a look at its key."""
@@ -66,10 +66,10 @@ _PLAIN, _FULL, _APART = range(3)
 def insert(
     connection: apsw.Connection, now: int, jobs: Sequence[NewJob], *, strict: bool = False
 ) -> list[Inserted]:
-    """`JobStore.insert` at the instant ``now``.
+    """Insert jobs as `JobStore.insert` does, at the instant ``now``.
 
     Neighbours of one kind share a statement, so the order of insertion is the order given. Not
-    ``strict``: an id that is stored is a repeated call, whatever is stored under it.
+    ``strict``: a stored id is a repeated call, with any payload.
     """
     lanes: LaneChanges | None = None
     if any(job.limits for job in jobs):
@@ -113,7 +113,9 @@ def _refuse_others(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
 def _some_repeated(
     connection: apsw.Connection, jobs: Sequence[NewJob], stored: int
 ) -> list[Inserted]:
-    """The answers for jobs of which only so many were stored: those with the highest numbers."""
+    """Return the answers for jobs of which only this number was stored: those with the highest
+    numbers.
+    """
     places = {job.id: first(connection, _NUMBER_OF, (id_of(job.id),)) for job in jobs}
     numbers = sorted((found[0], job) for job, found in places.items() if found is not None)
     new = {job for _, job in numbers[len(numbers) - stored :]}
@@ -141,7 +143,7 @@ def _kind(job: NewJob) -> int:
 
 
 def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
-    """Refuse jobs that name a limit nobody defined."""
+    """Refuse jobs that name an undefined limit."""
     named = {use.name for job in jobs if job.limits for use in job.limits}
     if not named:
         return
@@ -151,14 +153,14 @@ def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecor
 
 
 def is_stored(connection: apsw.Connection, job: JobId) -> bool:
-    """Whether a job with this id is there."""
+    """Return whether a job with this id is there."""
     return first(connection, _IS_STORED, (id_of(job),)) is not None
 
 
 def _insert_apart(
     connection: apsw.Connection, job: NewJob, lanes: LaneChanges, now: int
 ) -> Inserted:
-    """A job with a unique key."""
+    """Insert a job with a unique key."""
     unique = job.unique
     if unique is None or is_stored(connection, job.id):
         return Inserted(job.id, created=True, repeated=True)
@@ -184,7 +186,9 @@ def _insert_apart(
 def _replace(
     connection: apsw.Connection, job: NewJob, holder: Holder, lanes: LaneChanges, now: int
 ) -> bool:
-    """A holder that waits takes over what was asked for; False: it does not wait any more."""
+    """Let a waiting holder take over the values of the new job; False: it does not wait
+    any more.
+    """
     found = first(connection, _STANDING, (holder.seq,))
     if found is None or job.unique is None:
         return False
@@ -203,10 +207,10 @@ def _replace(
         ready = 3 if solo else 1
         if ready == 1 and limits is not None:
             uses = limits_of(limits)
-            # What cannot be read is left to whoever makes it ready, and fails there.
+            # An unreadable job is left to the step that makes it ready, and fails there.
             ready = 2 if uses else 0
             lane = lanes.enter(queue, uses, (priority, due, holder.seq)) if uses else None
-    # What is asked for now must not be lost to an expiry that was asked for before.
+    # The new request must not be lost to the expiry of an earlier one.
     place = (holder.seq, due, ready, lane, _expiry(job, now))
     if anew:
         said = (limits, job.principal, job.correlation_id, job.trace, job.payload)

@@ -1,4 +1,4 @@
-"""Unique keys: a hold is a row of its own, so that one index decides who has it."""
+"""Unique keys: each hold is a row, so that one index decides who has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
 def find_holder(
     connection: apsw.Connection, key: str, now: int, task: str | None = None
 ) -> Holder | None:
-    """Who holds the key now. A hold whose time is up is none, and is cleared away."""
+    """Return the holder of the key now. A hold whose time is up is deleted."""
     found = first(connection, _HOLDER, (key, task, now))
     if found is None:
         return None
@@ -56,7 +56,7 @@ def hold_key(connection: apsw.Connection, key: str, seq: int, *, until: int | No
 
 
 def retake_keys(connection: apsw.Connection, jobs: Iterable[tuple[int, str]], now: int) -> None:
-    """Jobs that were not started hold their keys again, unless others do by now."""
+    """Give jobs that were not started their keys again, unless others hold them by now."""
     for seq, key in jobs:
         if find_holder(connection, key, now) is None:
             hold_key(connection, key, seq, until=None)

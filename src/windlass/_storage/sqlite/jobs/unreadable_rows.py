@@ -23,7 +23,9 @@ _TEXTS = (
 def read_each(
     connection: apsw.Connection, sql: str, seqs: Sequence[int]
 ) -> tuple[list[Row], dict[int, str]]:
-    """The rows of a statement that takes numbers, and the columns of those that are no text."""
+    """Return the rows of a statement that takes numbers, and the columns of those that
+    are no text.
+    """
     try:
         return fetch(connection, sql, (seqs_text(seqs),)), {}
     except UnicodeDecodeError:
@@ -49,6 +51,6 @@ def _first_that_is_no_text(connection: apsw.Connection, seq: int) -> str:
 
 
 def damage_of(extras: Mapping[int, Row]) -> dict[int, str]:
-    """Those of the rows of ``extras`` in claim.sql that cannot be decoded, and where."""
+    """Return those of the rows of ``extras`` in claim.sql that cannot be decoded, and where."""
     found = {seq: unreadable_extra(row) for seq, row in extras.items()}
     return {seq: column for seq, column in found.items() if column is not None}

@@ -1,4 +1,4 @@
-"""What happens to jobs while they wait: they fall due, or end without being claimed."""
+"""Changes of jobs while they wait: they fall due, or end without being claimed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def promote(
 
 
 def promote_all(connection: apsw.Connection, *, limit: int, now: int) -> int:
-    """The same for all queues together, but for jobs that were missed."""
+    """Promote all queues together, except jobs that were missed."""
     rows = fetch(connection, _DUE_ANYWHERE, (now, limit))
     lanes = LaneChanges(connection)
     _make_ready(connection, rows, lanes, now)
@@ -93,7 +93,7 @@ def _make_ready(
 
 
 def next_due(connection: apsw.Connection, queues: Sequence[str] | None = None) -> int | None:
-    """When the next job that is not ready falls due, in some queues or in any."""
+    """Return when the next job that is not ready falls due, in some queues or in any."""
     if queues is None:
         found: int | None = value_of(connection, _NEXT_ANYWHERE)
         return found
@@ -102,7 +102,7 @@ def next_due(connection: apsw.Connection, queues: Sequence[str] | None = None) -
 
 
 def has_due(connection: apsw.Connection, now: int) -> bool:
-    """Whether a promotion would find something."""
+    """Return whether a promotion would find something."""
     return bool(fetch(connection, _DUE_ANYWHERE, (now, 1)))
 
 
@@ -115,7 +115,7 @@ def end_waiting(
     reason: str | None,
     now: int,
 ) -> list[JobId]:
-    """Waiting jobs end here: they leave their lanes and let go of their keys. Names them."""
+    """End waiting jobs: they leave their lanes and release their keys. Return their ids."""
     rows = fetch_shown(connection, _WAITING, (seqs_text(list(seqs)),))
     connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
     free_keys(
@@ -129,7 +129,7 @@ def end_waiting(
 def fail_damaged(
     connection: apsw.Connection, damaged: Mapping[int, str], lanes: LaneChanges, now: int
 ) -> list[JobId]:
-    """Waiting jobs that cannot be read fail, each with the column that is to blame."""
+    """Fail waiting jobs that cannot be read, each with the column that is to blame."""
     if not damaged:
         return []
     ended = end_waiting(connection, damaged, lanes, state=State.FAILED, reason=None, now=now)
@@ -145,5 +145,5 @@ def _blame(column: str) -> str:
 
 
 def frees_key_at_end(window: str | None) -> bool:
-    """Whether a job's end frees its key: a hold for a time outlasts it."""
+    """Return whether a job's end frees its key: a hold for a time outlasts it."""
     return window is not None and window != Window.FOR_A_TIME.value

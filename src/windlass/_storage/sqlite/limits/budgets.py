@@ -58,7 +58,7 @@ _decode_spec = msgspec.json.Decoder(LimitSpec).decode
 
 
 class ClosedLimit(NamedTuple):
-    """What keeps a job from starting now."""
+    """The gate that keeps a job from starting now."""
 
     gate: str
     cost: float
@@ -68,12 +68,12 @@ class ClosedLimit(NamedTuple):
 
 
 def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
-    """A set: a job that names a gate twice is still one job."""
+    """Return a set: a job that names a gate twice is still one job."""
     return {use.gate for use in uses}
 
 
 class SqliteBudgets:
-    """What may still be taken at one instant."""
+    """The units and tokens that are free at one instant."""
 
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection = connection
@@ -91,10 +91,10 @@ class SqliteBudgets:
         """Gates of breakers that a success has closed."""
 
     def shut(self, uses: Iterable[LimitUse]) -> ClosedLimit | None:
-        """What keeps these uses from starting; None: every gate admits them.
+        """Return the gate that keeps these uses from starting; None: every gate admits them.
 
-        A missing unit comes first, because nobody knows when it returns; then the tokens that
-        take longest.
+        A missing unit comes first, because its return has no known time; then the tokens that take
+        longest.
         """
         latest: ClosedLimit | None = None
         for use in uses:
@@ -106,8 +106,8 @@ class SqliteBudgets:
             if spec.breaker is None:
                 shut = ClosedLimit(use.gate, use.cost, self.opens_at(use.gate, spec, use.cost))
             else:
-                # All that wait for it stand in one bay: one of them is let through, and what it
-                # finds out holds for all.
+                # All jobs that wait for it are in one lane group: one of them is let through, and
+                # its result holds for all.
                 shut = ClosedLimit(use.gate, UNIT, self._open_until(use.gate, spec.breaker))
                 if shut.opens_at is None and self._is_tried(use.gate, spec.breaker):
                     return shut
@@ -118,25 +118,27 @@ class SqliteBudgets:
         return latest
 
     def _open_until(self, gate: str, breaker: Breaker) -> int | None:
-        """When a breaker that is open lets one through; None: it is not open."""
+        """Return when a breaker that is open lets one through; None: it is not open."""
         state = self._breaker(gate)
         if not state.holds(breaker) or state.open_until is None or state.open_until <= self._now:
             return None
         return to_us(state.open_until)
 
     def _is_tried(self, gate: str, breaker: Breaker) -> bool:
-        """Whether the one that a breaker lets through is running."""
+        """Return whether the one that a breaker lets through is running."""
         return self._breaker(gate).holds(breaker) and self._used(gate) > 0
 
     def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
-        """When the bucket holds ``cost``; None: it does now."""
+        """Return when the bucket holds ``cost``; None: it does now."""
         if spec.rate is None:
             return None
         verdict = self._ask(gate, spec.rate, cost)
         return to_us(verdict.open_at) if isinstance(verdict, Closed) else None
 
     def _ask(self, gate: str, rate: Rate, cost: float) -> Admitted | Closed:
-        """The bucket's word, kept until it is charged: whoever is let in has just asked."""
+        """Ask the bucket, and keep the answer until it is charged: an admitted job has
+        just asked.
+        """
         known = self._verdicts.setdefault(gate, {})
         if cost not in known:
             known[cost] = admit(rate, self._spent_until(gate), cost=cost, now=self._now)
@@ -160,7 +162,7 @@ class SqliteBudgets:
     # --- what the end of a job means ----------------------------------------------------------
 
     def trip(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has failed: once, however often it names one of them."""
+        """Count a failure for these breakers: once, however often the run names one of them."""
         for gate, name in {use.gate: use.name for use in uses}.items():
             spec = self._spec(name)
             if spec is not None and spec.breaker is not None:
@@ -170,7 +172,7 @@ class SqliteBudgets:
                 self._moved.add(gate)
 
     def close(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has succeeded."""
+        """Close the breakers of a run that succeeded."""
         for use in uses:
             spec = self._spec(use.name)
             if spec is None or spec.breaker is None or self._breaker(use.gate) == _CLOSED:
@@ -180,7 +182,7 @@ class SqliteBudgets:
             self.closed.add(use.gate)
 
     def drain(self, uses: Iterable[LimitUse]) -> bool:
-        """Nothing is left in the buckets these draw on; False: they draw on none."""
+        """Empty the buckets of these gates; False: they have none."""
         drains = False
         for use in uses:
             spec = self._spec(use.name)
@@ -194,8 +196,8 @@ class SqliteBudgets:
         return drains
 
     def _reckon(self) -> datetime:
-        """The instant from which a wait counts that begins now. By a clock that was set back it is
-        the last one that counted: `repair_after_clock_change` moves it with all others.
+        """Return the instant from which a wait counts that begins now. By a clock that was set back
+        it is the last one that counted: `repair_after_clock_change` moves it with all others.
         """
         if self._reckoned is None:
             last = value_of(self._connection, _CHARGED)
@@ -263,20 +265,20 @@ def _columns(state: BreakerState) -> tuple[int, int, int | None]:
 
 
 def set_back_by(connection: apsw.Connection, now: int) -> int:
-    """How far the clock was set back since something was taken, or a queue began to rest."""
+    """Return how far the clock was set back since something was taken, or a queue began to rest."""
     back = int(value_of(connection, _CHARGED) or 0) - now
     return back if back > span_us(CLOCK_SLACK) else 0
 
 
 def mark_charged(connection: apsw.Connection, now: int) -> None:
-    """A wait begins now."""
+    """Record that a wait begins now."""
     last = int(value_of(connection, _CHARGED) or 0)
     connection.execute(_MARK_CHARGED, (max(last, now),))
 
 
 def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
-    """After the clock was set back every gate, and every queue that rests, is as it was when
-    something was taken last.
+    """Reset every gate and every cooling queue to the state of its last use, after the clock was
+    set back.
     """
     back = set_back_by(connection, now)
     if back:
@@ -289,7 +291,7 @@ def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
 def hold_budgets(
     connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
 ) -> None:
-    """A job that runs here from the start counts against these."""
+    """Count a job that runs here from the start against these."""
     connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
     connection.executemany(_KNOW, [(gate,) for gate in gates])
 

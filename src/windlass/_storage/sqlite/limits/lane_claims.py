@@ -1,4 +1,6 @@
-"""A claim on a queue with lanes: the common line and the open bays, merged by their heads."""
+"""A claim on a queue with lanes: the common line and the open lane groups, merged by
+their heads.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ _LARGEST_BITE = 64
 
 
 class OrderedRows:
-    """Rows in the order of their first three columns, read in bites that grow."""
+    """Rows in the order of their first three columns, read in chunks that grow."""
 
     __slots__ = ("_bite", "_connection", "_more", "_next", "_owner", "_rows", "_sql")
 
     rank = 0
-    """Which of two lines with the same head goes first: a lane before the bay it stands in."""
+    """The order of two lines with the same head: a lane before its lane group."""
 
     def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, bite: int) -> None:
         self._connection, self._sql, self._owner = connection, sql, owner
@@ -74,20 +76,20 @@ class _Unlimited(OrderedRows):
 
 
 class _LaneGroups(OrderedRows):
-    """The queue's open bays that have not been looked at."""
+    """The queue's open lane groups that have not been read."""
 
     __slots__ = ()
     rank = 1
 
 
 class _LaneGroup(OrderedRows):
-    """An open bay: its lanes."""
+    """An open lane group: its lanes."""
 
     __slots__ = ("alone", "id", "need")
     rank = 1
 
     def __init__(self, connection: apsw.Connection, row: Row) -> None:
-        """A row of ``open_bays``, which brings the first lane with it."""
+        """Read a row of ``open_bays``, which brings the first lane with it."""
         priority, due, seq, bay, gate, cost, lane, alone = row
         super().__init__(connection, _BAY_LANES, bay, bite=1)
         self._rows = [(priority, due, seq, lane)]
@@ -130,7 +132,7 @@ class LaneClaim:
         self.expired: list[int] = []
         self.damaged: dict[int, str] = {}
         self.cut_short: bool = False
-        """Stopped at a bound: whoever asks again gets further."""
+        """Stopped at a bound: the next call gets further."""
 
     def run(self) -> None:
         """Take the best head of all while there is room."""
@@ -180,7 +182,7 @@ class LaneClaim:
             self._enter(_LaneGroup(self._connection, row))
 
     def _enter(self, bay: _LaneGroup) -> None:
-        """Visit the first lane of a bay, unless it is known by now that the bay is closed."""
+        """Visit the first lane of a lane group, unless the group is known to be closed by now."""
         if bay.need in self._shut:
             self.lanes.close(bay.id, self._shut[bay.need])
             return
@@ -205,7 +207,7 @@ class LaneClaim:
             self._push(lane)
 
     def _take(self, line: OrderedRows) -> bool:
-        """Choose or discard the head and go on; False: it was refused, and its lane with it."""
+        """Choose or discard the head and continue; False: it was refused, and its lane with it."""
         job = line.head()
         if job is None:
             return False

@@ -1,13 +1,13 @@
-"""Lanes: where limited jobs wait, so that a closed limit stops nobody else.
+"""Lanes: limited jobs wait here, so that a closed limit delays no other job.
 
-A lane is the line of a queue's ready jobs that need the same gates. It stands in a bay: the place
-of all lanes of that queue that last waited for the same of one gate (a unit, or so many tokens).
-A bay is open or closed as a whole, and ordered among the others by its best lane. So a claim
-looks only at open bays; one that finds a gate shut closes the bay, or moves the lane to the bay
-of the gate it now waits for; a unit that comes back opens one bay per queue. Nothing ever touches
-all lanes of a limit.
+A lane is the line of a queue's ready jobs that need the same gates. Lanes of a queue that last
+waited for the same thing of one gate (a unit, or a number of tokens) form a lane group. The tables
+and columns call it a bay. A lane group is open or closed as a whole, and ordered among the others
+by its best lane. So a claim reads only open groups. A claim that finds a gate shut closes the
+group, or moves the lane to the group of the gate it now waits for. A returned unit opens one group
+per queue. No operation ever touches all lanes of a limit.
 
-Every operation that changes ready limited jobs says so here and calls `settle` before it ends:
+Every operation that changes ready limited jobs records that here and calls `settle` before it ends:
 heads are read from the jobs themselves, so they cannot drift.
 """
 
@@ -44,12 +44,13 @@ _OPEN_GATE, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gate"], _SQL["open_limit"], _S
 _OPEN_WHOLLY = _SQL["open_wholly"]
 
 _POSTPONED_AT_ONCE = 64
-"""Bays of one gate whose instant is put right after it was charged. The others find out when
-their old instant comes: too early a look costs a visit, nothing else."""
+"""Lane groups of one gate whose instant is corrected after a charge. The others find out at their
+old instant: a read that is too early costs a visit, nothing else.
+"""
 
 
 LanePosition = tuple[int, int, int]
-"""Where a job stands in a line: priority, due time, number."""
+"""The position of a job in a line: priority, due time, number."""
 
 BEHIND_ALL = 2**63 - 1
 """In the place of the number of a job that is not stored yet."""
@@ -58,7 +59,7 @@ _BEFORE_ALL = (-(2**63), 0, 0)
 
 
 class LaneState(NamedTuple):
-    """Where a lane stands."""
+    """The lane group of a lane, and its head."""
 
     queue: str
     bay: int
@@ -66,7 +67,7 @@ class LaneState(NamedTuple):
     cost: float
     head: LanePosition
     alone: bool = False
-    """Known to be the only lane in its bay."""
+    """Known to be the only lane in its group."""
 
 
 class LaneChanges:
@@ -80,10 +81,12 @@ class LaneChanges:
         self._parked: dict[int, ClosedLimit] = {}
         self._bays: set[int] = set()
         self._heads: dict[int, LanePosition] = {}
-        """Of bays whose only lane has moved on, unless they are among the changed ones."""
+        """Heads of lane groups whose only lane has moved on, unless they are among the changed
+        ones.
+        """
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
-        """The lane of a job that becomes ready at ``place``; made where there is none."""
+        """Return the lane of a job that becomes ready at ``place``; made where there is none."""
         key = lane_key(uses)
         known = self._entered.get((queue, key))
         if known is None:
@@ -101,44 +104,44 @@ class LaneChanges:
         return lane
 
     def touch(self, lane: int | None) -> None:
-        """A job of this lane, perhaps its first, came or went."""
+        """Record that a job of this lane, perhaps its first, came or went."""
         if lane is not None:
             self._touched[lane] = None
 
     def renew(self, lane: int | None) -> None:
-        """A job of this lane, perhaps its first, needs something else than before."""
+        """Record that a job of this lane, perhaps its first, has other limits than before."""
         if lane is not None:
             self._touched[lane] = None
             self._renewed.add(lane)
 
     def follow(self, lane: int, stand: LaneState, head: LanePosition | None) -> None:
-        """The same by somebody who knows where the lane stood and what is its first job now."""
+        """Record the same, for a caller that knows the lane's group and its new first job."""
         self._touched[lane] = (stand, head)
 
     def park(self, lane: int, shut: ClosedLimit) -> None:
-        """The lane's head was refused for this reason."""
+        """Move the lane: its head was refused for this reason."""
         self._parked[lane] = shut
         self._touched.setdefault(lane, None)
 
     def close(self, bay: int, opens_at: int | None) -> None:
-        """What the lanes of this bay wait for is not there."""
+        """Close a lane group: what its lanes wait for is missing."""
         self._connection.execute(_CLOSE_BAY, (bay, opens_at))
 
     def store(self, gates: SqliteBudgets, claim_numbers: Mapping[int, int]) -> None:
-        """Store what has become of the gates, and tell whoever waits for them."""
+        """Store the state of the gates, and correct the lanes that wait for them."""
         for gate, spec in gates.write(claim_numbers).items():
             if spec is not None and spec.rate is not None:
                 self._postpone(gate, partial(gates.opens_at, gate, spec))
         self._connection.executemany(_OPEN_WHOLLY, [(gate,) for gate in sorted(gates.closed)])
 
     def _postpone(self, gate: str, opens_at: Callable[[float], int | None]) -> None:
-        """A gate was charged: its bays open later than they thought."""
+        """Postpone the lane groups of a charged gate: they open later than stored."""
         rows = fetch(self._connection, _TIMED_BAYS, (gate, _POSTPONED_AT_ONCE))
         later = [(bay, opens_at(cost)) for bay, cost in rows]
         self._connection.executemany(_CLOSE_BAY, [(bay, at) for bay, at in later if at is not None])
 
     def settle(self) -> None:
-        """Make lanes and bays follow what was done to the jobs."""
+        """Update lanes and lane groups after changes of the jobs."""
         if not self._touched:
             return
         self._settle_lanes()
@@ -182,7 +185,7 @@ class LaneChanges:
         self._connection.executemany(_MOVE_LANE, moved)
 
     def _look(self, lane: int) -> tuple[LaneState, LanePosition | None]:
-        """Where a lane stands, and the first of its jobs."""
+        """Read the group of a lane, and the first of its jobs."""
         queue, bay, gate, cost, *head = fetch(self._connection, _LANE, (lane,))[0]
         now_first = first(self._connection, _LANE_HEAD, (lane,))
         return LaneState(queue, bay, gate, cost, (head[0], head[1], head[2])), now_first
@@ -196,7 +199,7 @@ class LaneChanges:
             self.close(bay, shut.opens_at)
             return bay
         if changed and stand.cost != UNIT:
-            # Another job is at the head and may need fewer tokens: nobody has asked yet.
+            # Another job is at the head and may need fewer tokens: it has not asked yet.
             return self._bay(stand.queue, stand.gate, UNIT)
         return stand.bay
 
@@ -212,15 +215,15 @@ class LaneChanges:
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
-    """A unit of each of these has come back."""
+    """Open a lane group for each returned unit."""
     connection.executemany(_OPEN_GATE, [(gate,) for gate in sorted(gates)])
 
 
 def unblock_all_lanes(connection: apsw.Connection, gate: str) -> None:
-    """Whoever waits for this gate, for whatever of it, may ask again."""
+    """Let every lane that waits for this gate ask again."""
     connection.execute(_OPEN_WHOLLY, (gate,))
 
 
 def unblock_lanes_of_limit(connection: apsw.Connection, name: str) -> None:
-    """The numbers of a limit have changed: whoever waits for it may ask again."""
+    """Let every lane that waits for this limit ask again: its numbers have changed."""
     connection.execute(_OPEN_LIMIT, (name,))

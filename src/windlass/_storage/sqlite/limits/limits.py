@@ -32,7 +32,7 @@ _SPEC, _DEFINE, _SPECS = _SQL["spec"], _SQL["define"], _SQL["specs"]
 _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
 _GATE, _BREAKERS = _SQL["gate"], _SQL["breakers"]
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore_gate"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore_gate"]
 _DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
 
 _NAMES = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["limit_names"]
@@ -101,7 +101,7 @@ def _define(connection: apsw.Connection, specs: Sequence[LimitSpec], now: int) -
 
 
 def _read_spec(text: str) -> LimitSpec | None:
-    """What is stored; None where it cannot be read: the new one takes its place."""
+    """Return the stored limit; None if it cannot be read: the new one replaces it."""
     try:
         return _spec_of(text)
     except (msgspec.MsgspecError, InvalidArgument):
@@ -109,7 +109,7 @@ def _read_spec(text: str) -> LimitSpec | None:
 
 
 def _rescale(connection: apsw.Connection, spec: LimitSpec, old: LimitSpec | None, now: int) -> None:
-    """What is owed are tokens, not time."""
+    """Rescale a debt in tokens, not in time."""
     if old is None or old.rate is None or spec.rate is None or old.rate == spec.rate:
         return
     at = instant_of(now)
@@ -122,7 +122,7 @@ def _rescale(connection: apsw.Connection, spec: LimitSpec, old: LimitSpec | None
 
 
 def require_limit(connection: apsw.Connection, name: str) -> None:
-    """Refuse a limit that nobody defined."""
+    """Refuse an undefined limit."""
     if value_of(connection, _SPEC, (name,)) is None:
         raise LimitUnknown(name, {name for (name,) in fetch(connection, _NAMES)})
 
@@ -143,7 +143,7 @@ def _reset(connection: apsw.Connection, use: LimitUse) -> None:
 
 
 def restore_budget(connection: apsw.Connection, state: LimitState) -> bool:
-    """Take over how a budget stood elsewhere; False: it stands so here already."""
+    """Store the state of a budget of another storage; False: it is the same here already."""
     gate = LimitUse(state.name, state.key).gate
     breaker = state.breaker or BreakerState()
     until = us_or_none(breaker.open_until)
@@ -175,9 +175,9 @@ def _states(connection: apsw.Connection, name: str) -> list[LimitState]:
 def delete_unused_budgets(
     connection: apsw.Connection, now: int, *, after: str, limit: int
 ) -> str | None:
-    """Drop gates that are as if they had never been used, among the next ``limit`` by name.
+    """Delete gates that are as if they had never been used, among the next ``limit`` by name.
 
-    The answer is where to go on; None: this was the last bite. A limit with a key from the
+    Return the cursor of the next chunk; None: this was the last. A limit with a key from the
     arguments has as many gates as there are keys.
     """
     rows = fetch(connection, _GATES_AFTER, (after, limit))

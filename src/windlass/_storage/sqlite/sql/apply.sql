@@ -2,7 +2,7 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; nobody can come between. The last column: whether its end frees anything.
+-- write transaction; no other write can come between. The last column: whether its end frees anything.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
        coalesce(key, limits) IS NOT NULL
   FROM jobs
@@ -40,7 +40,7 @@ UPDATE jobs
        result = NULL, throttled = throttled + (?8 = 'throttle'),
 
 -- name: end
--- Any verb but success, without an error of its own: the last one stays. Why it was missed (?14)
+-- Any verb but success, without an error: the last one stays. Why it was missed (?14)
 -- says something only while missed_at does.
 -- include: end_of_run
        missed_why = coalesce(?14, missed_why)

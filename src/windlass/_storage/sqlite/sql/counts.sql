@@ -1,7 +1,7 @@
 -- How many jobs of a queue are where, counted in the indexes and no further than asked for.
 
 -- name: queues
--- Every queue that has jobs or of which somebody has said something: from one name to the next by
+-- Every queue that has jobs or settings: from one name to the next by
 -- each index. The running are no more than the slots of all workers.
 WITH RECURSIVE
 ready (name) AS (

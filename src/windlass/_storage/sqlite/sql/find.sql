@@ -1,12 +1,12 @@
 -- Finding jobs by what people ask for.
 --
--- `walk` and `among` say of each row they visit whether it matches; whoever reads them stops when
+-- `walk` and `among` say of each row they visit whether it matches; the reader stops when
 -- enough were found or looked at. Words are not compared here but with what a row shows of itself,
 -- in Python: `texts` is read of what matches.
--- In :mask a bit stands for what people see: 0 scheduled, 1 to 5 as the state, 6 ready, 7 retrying.
+-- In :mask each bit is a shown state: 0 scheduled, 1 to 5 as the state, 6 ready, 7 retrying.
 --
--- The statements from `ready` to `ended` name what an index knows, at most so many. A queue is asked
--- for as a range from ?1 to ?2: from it to itself, or from '' to a blob, which stands behind all
+-- The statements from `ready` to `ended` name what an index knows, a bounded number. A queue is asked
+-- for as a range from ?1 to ?2: from it to itself, or from '' to a blob, which sorts after all
 -- text.
 
 -- part: judged

@@ -34,7 +34,7 @@ SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2,
  WHERE keys.key = ?1;
 
 -- name: standing
--- A holder as it stands, for whoever replaces it; no row if it does not wait.
+-- A holder, for a job that replaces it; no row if it does not wait.
 SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
  WHERE seq = ?1 AND state = 0;
 
@@ -51,7 +51,7 @@ UPDATE jobs
 INSERT INTO keys (key, seq, until) VALUES (?1, ?2, ?3);
 
 -- name: free_key
--- By its holder only: after a window has passed the key may be somebody else's.
+-- By its holder only: after a window has passed another job may hold the key.
 DELETE FROM keys WHERE key = ?1 AND seq = ?2;
 
 -- name: free_passed_key
@@ -114,7 +114,7 @@ SELECT 1 FROM queues WHERE name = ?1 AND NOT paused AND cool_until > ?2;
 
 -- name: claimable
 -- One queue: anything, and anything that runs alone. Every part is one look into an index, but
--- what runs, which is counted where the queue may run only so many, and `expired_heads`, among as
+-- what runs, which is counted where the queue has a bound, and `expired_heads`, among as
 -- many as a claim looks at.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2)

@@ -1,4 +1,4 @@
--- What runs say and what befalls jobs.
+-- Log lines of runs and events of jobs.
 
 -- name: stored
 SELECT id, seq FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1));
@@ -17,7 +17,7 @@ INSERT INTO events (at, seq, kind, task, queue, worker, attempt)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
 
 -- name: restore_event
--- An event has no name of its own: the same one is one that says the same.
+-- An event has no id: equal events are the same.
 INSERT INTO events (at, seq, kind, task, queue, worker, attempt)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
  WHERE NOT EXISTS (SELECT 1 FROM events

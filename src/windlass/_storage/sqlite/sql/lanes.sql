@@ -72,7 +72,7 @@ SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bay
 
 -- name: expired_heads
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
--- Among so many that have; those behind others are left to upkeep.
+-- A bounded number of them; those behind others are left to upkeep.
 SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id
   FROM (SELECT seq, lane FROM jobs
          WHERE queue = ?1 AND ready = 2 AND expires_at IS NOT NULL AND expires_at <= ?2
@@ -93,11 +93,11 @@ SELECT opens_at FROM bays WHERE queue = ?1 AND opens_at > 0 ORDER BY opens_at LI
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NULL;
 
 -- name: open_wholly
--- Whatever was waited for: the gate is as if nothing had been taken, or its breaker has closed.
+-- For any wait: the gate is as if nothing had been taken, or its breaker has closed.
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NOT 0;
 
 -- name: open_limit
--- All gates of a limit: the one without a key, and those whose names go on with a colon.
+-- All gates of a limit: the one without a key, and those whose names continue with a colon.
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';');
 
 -- name: timed_bays

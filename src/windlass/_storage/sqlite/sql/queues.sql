@@ -1,7 +1,7 @@
 -- What holds for whole queues.
 
 -- name: rest
--- How a queue rests, for those who change that.
+-- The cool-down of a queue, for callers that change it.
 SELECT cool_until, cool_downs FROM queues WHERE name = ?1;
 
 -- name: forgivable

@@ -35,3 +35,12 @@ DELETE FROM schedules WHERE name = ?1;
 
 -- name: declare
 UPDATE schedules SET declared_at = ?2 WHERE name IN (SELECT value FROM json_each(?1));
+
+-- name: paused
+SELECT at FROM switches WHERE name = 'schedules';
+
+-- name: pause
+INSERT INTO switches (name, at) VALUES ('schedules', ?1) ON CONFLICT DO NOTHING;
+
+-- name: resume
+DELETE FROM switches WHERE name = 'schedules';

@@ -15,7 +15,7 @@ UPDATE workers
 RETURNING duty;
 
 -- name: assign
--- Whoever was told to stop may have heard of it.
+-- A worker with the duty to stop may be stopping.
 UPDATE workers SET duty = ?2 WHERE id = ?1 AND state = 'live' AND duty NOT IN (?2, 'stop')
 RETURNING 1;
 
@@ -87,7 +87,7 @@ DELETE FROM workers WHERE seq IN (
 RETURNING id;
 
 -- name: lead
--- One statement decides: it returns a row to whoever leads from now on.
+-- One statement decides: it returns a row to the worker that leads from now on.
 INSERT INTO leaders (role, worker, until_boot, until_since_boot) VALUES (?1, ?2, ?3, ?4 + ?5)
 ON CONFLICT (role) DO UPDATE
    SET worker = excluded.worker, until_boot = excluded.until_boot,

@@ -31,7 +31,7 @@ class ShownCause(msgspec.Struct, frozen=True):
 
 
 def shown_causes_of(visit: PageRequest, job: str, causes: Sequence[Cause]) -> list[ShownCause]:
-    """A button for whoever may press it, the command for all others."""
+    """Return causes with a button for people who may press it, and the command for all others."""
     return [_told(visit, job, cause) for cause in causes]
 
 
@@ -43,7 +43,7 @@ def _told(visit: PageRequest, job: str, cause: Cause) -> ShownCause:
 
 
 def _role(visit: PageRequest, path: str) -> str:
-    """Who may press it, by the table of routes."""
+    """Return the role that may press it, by the table of routes."""
     return next(str(route.role) for route in visit.dashboard.routes if route.path == path)
 
 

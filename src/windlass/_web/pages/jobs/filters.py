@@ -43,12 +43,12 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _TRAIL = 30
 """Pages back that an address remembers …"""
 FOLDED = "~"
-"""… and what stands between them."""
+"""The filters between them."""
 _BY_TIME = re.compile(r"-?[0-9]{1,18}\.[0-9a-f]{1,100}")
 
 
 class JobPageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What the query says, as a filter and as it was written."""
+    """The query, as a filter and as it was written."""
 
     wanted: JobFilter
     words: Mapping[str, str]
@@ -74,7 +74,7 @@ class JobPageQuery(msgspec.Struct, frozen=True, kw_only=True):
         return any(name not in {"state", "queue", "task", "text"} for name in self.words)
 
     def path(self) -> str:
-        """The first page of these jobs, in their usual order."""
+        """Return the first page of these jobs, in their usual order."""
         return "/jobs" + (f"?{urlencode(self.words, errors='replace')}" if self.words else "")
 
 
@@ -136,7 +136,9 @@ def _cursor(text: str) -> Cursor | None:
 
 
 def _instant(name: str, text: str, now: datetime) -> datetime:
-    """``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long ago: ``2h``."""
+    """Parse ``2030-12-24T08:00``, which is UTC unless it says otherwise, or how long
+    ago: ``2h``.
+    """
     number, unit = text[:-1], text[-1:]
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) <= 6:
         try:

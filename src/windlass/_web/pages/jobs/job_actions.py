@@ -33,12 +33,12 @@ from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongStat
 __all__ = ["CANCEL", "COPY", "DELETE", "DISCARD", "EDIT", "REQUEUE", "RUN_NOW", "JobActionPage"]
 
 MAX_JOBS = 10_000
-"""Jobs of one order: a request must end while somebody still waits for it."""
+"""Jobs of one action: a request must end while its client still waits."""
 _TICKED = 200
 
 
 class JobConfirmation(Confirmation, frozen=True, kw_only=True):
-    """What is asked, and for which jobs."""
+    """The question, and the jobs that it is about."""
 
     facts: Sequence[str] = ()
     upto: int | None = None
@@ -56,13 +56,13 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
     told: str
     """requeued"""
     words: str
-    """What it does, to one or many."""
+    """The effect in words, for one job or many."""
     sample: JobAction
-    """What it is, without what a form says of it."""
+    """The action without the values of a form."""
     one: Callable[[PageRequest, JobAction, str], Awaitable[str]]
     """Does it for one job; "" or what came of it instead."""
     read: Callable[[PageRequest], Awaitable[JobAction]] | None = None
-    """What the form says; None: there is nothing to say."""
+    """Reads the form's values; None: the form has none."""
     danger: bool = False
 
     @property
@@ -206,7 +206,7 @@ async def _called(visit: PageRequest, job_id: str) -> str:
 
 
 async def _back(visit: PageRequest, *, gone: bool = False) -> str:
-    """The page of the one job, where it came from there, or the list with its filters."""
+    """Return the page of the one job, where it came from there, or the list with its filters."""
     ids = _ids(visit)
     if visit.asked("from") == "job" and len(ids) == 1 and not gone:
         return f"/jobs/{(await visit.admin.jobs.get(ids[0])).id}"

@@ -63,7 +63,7 @@ class JobListRow(msgspec.Struct, frozen=True):
 
     @property
     def moment(self) -> tuple[str, datetime]:
-        """What happened to it last, or happens next, and when."""
+        """Return the last or next event of the job, and when."""
         job = self.job
         if job.state in TERMINAL:
             return "ended", job.finished_at or job.created_at
@@ -104,7 +104,7 @@ class Tab(msgspec.Struct, frozen=True):
 
 
 async def jobs(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     asked = parse_query(visit, now)
     if (meant := await _meant(visit.admin, asked)) is not None:
@@ -144,7 +144,7 @@ async def jobs(visit: PageRequest) -> Response:
 
 
 async def _meant(admin: Admin, asked: JobPageQuery) -> JobId | None:
-    """The job whose id is searched for, and nothing else: its page is what is wanted."""
+    """Return the job whose id is searched for, and nothing else: its page is what is wanted."""
     text = asked.words.get("text", "")
     if asked.words.keys() != {"text"} or not (is_full_id(text) or looks_shortened(text)):
         return None
@@ -155,7 +155,7 @@ async def _meant(admin: Admin, asked: JobPageQuery) -> JobId | None:
 
 
 def job_rows(jobs: Sequence[JobRecord], now: datetime) -> list[JobListRow]:
-    """For any list of jobs."""
+    """Return the rows of any list of jobs."""
     return [JobListRow(job, now) for job in jobs]
 
 
@@ -170,7 +170,9 @@ async def _page(admin: Admin, asked: JobPageQuery) -> Page:
 async def _tab_count(
     admin: Admin, asked: JobPageQuery, counts: Sequence[QueueCounts], state: str
 ) -> Count | None:
-    """From the counts of queues, which read no job; None where these cannot tell."""
+    """Return the count of a tab from the counts of queues, which read no job; None where these
+    cannot tell.
+    """
     if asked.narrow:
         return None
     queue = asked.wanted.queue
@@ -189,7 +191,9 @@ async def _tab_count(
 async def _matching(
     admin: Admin, asked: JobPageQuery, counts: Sequence[QueueCounts], page: Page
 ) -> Count | None:
-    """How many jobs all pages of this list have together; None: counting them takes too long."""
+    """Return how many jobs all pages of this list have together; None: counting them takes too
+    long.
+    """
     if asked.before is None and page.next is None:
         return Count(len(page), exact=True)
     if asked.wanted.text is not None or (page.next is not None and len(page) < PAGE):
@@ -220,7 +224,7 @@ _ORDERED = {
 
 
 def _sorts(visit: PageRequest, asked: JobPageQuery) -> dict[str, Sort]:
-    """What the headers of two columns order the list by; one that is not possible has none."""
+    """Return the orders behind the headers of two columns; none where an order is not possible."""
     possible = possible_orders(asked.wanted)
     sorts: dict[str, Sort] = {}
     for order in (one for one in possible if one is not asked.order):
@@ -247,7 +251,7 @@ def _older(visit: PageRequest, asked: JobPageQuery, following: Cursor | None) ->
 
 
 def _newer(visit: PageRequest, asked: JobPageQuery) -> str | None:
-    """The page this one was reached from; None: it was opened by its address."""
+    """Return the page this one was reached from; None: it was opened by its address."""
     if asked.before is None or not asked.trail:
         return None
     *rest, last = asked.trail

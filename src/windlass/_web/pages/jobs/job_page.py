@@ -75,7 +75,7 @@ class LogLineView(msgspec.Struct, frozen=True):
 
 
 class LogRun(msgspec.Struct, frozen=True):
-    """What one claim has logged."""
+    """The log lines of one claim."""
 
     claim_number: int
     lines: Sequence[LogLineView]
@@ -84,7 +84,7 @@ class LogRun(msgspec.Struct, frozen=True):
 
 
 def format_json(stored: bytes) -> ShortenedText:
-    """Stored JSON with a line for each part; what is no JSON as it is."""
+    """Return stored JSON with a line for each part; invalid JSON as it is."""
     if len(stored) > 4 * _MOST:  # not worth reading whole, for its beginning
         return shorten(stored[:_MOST].decode("utf-8", "replace"), len(stored))
     try:
@@ -94,15 +94,17 @@ def format_json(stored: bytes) -> ShortenedText:
 
 
 def shorten(text: str, size: int | None = None) -> ShortenedText:
-    """No more of a text than fits on a page. ``size``: of the whole, if this is a part of it."""
+    """Return no more of a text than fits on a page. ``size``: of the whole, if this is a part of
+    it.
+    """
     whole = len(text.encode(errors="replace")) if size is None else size
     cut = len(text) > _MOST or whole > 4 * _MOST
     return ShortenedText(f"{text[:_MOST]}…" if cut else text, whole, cut)
 
 
 def log_runs(chunks: Sequence[LogChunk]) -> list[LogRun]:
-    """The lines of each claim, the newest claim first, its last lines only where there are many.
-    Where that is too much for a page, the oldest claims are left out.
+    """Return the lines of each claim, the newest claim first, its last lines only where there are
+    many. Where that is too much for a page, the oldest claims are left out.
     """
     runs: dict[int, list[LogLineView]] = {}
     for chunk in chunks:
@@ -147,7 +149,7 @@ class RelatedJobs(msgspec.Struct, frozen=True):
 
 
 def _beside_note(job: JobRecord) -> str:
-    """What its run says of its progress beside the note."""
+    """Return the run's progress apart from the note."""
     progress = job.progress
     if progress is None or not progress.data:
         return ""
@@ -155,7 +157,7 @@ def _beside_note(job: JobRecord) -> str:
 
 
 async def job(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     admin, job_id = visit.admin, await resolve_job(visit)
     if visit.request.path_params["job"] != job_id:
         return visit.go(f"/jobs/{job_id}")
@@ -185,25 +187,25 @@ async def job(visit: PageRequest) -> Response:
 
 
 async def read_live_item(admin: Admin, job_id: str) -> object:
-    """The job itself, with how far it is, and how much it has logged."""
+    """Return the job itself, with how far it is, and how much it has logged."""
     try:
         found = await admin.jobs.get(job_id)
     except JobNotFound:
         return None
     logged = [(chunk.claim.number, chunk.number) for chunk in await admin.jobs.logs(job_id)]
-    # What keeps it waiting lies elsewhere and may end at any time: then its page looks again.
+    # The reason for its wait is elsewhere and may end at any time: then its page reads again.
     waits = await admin.storage.now() if found.state is State.WAITING else None
     return found, logged, waits
 
 
 async def arguments(visit: PageRequest) -> Response:
-    """All of them, as a file; without secrets, as everywhere."""
+    """Return all arguments as a file; without secrets, as everywhere."""
     found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.payload, f"windlass-{found.id}-arguments.json")
 
 
 async def result(visit: PageRequest) -> Response:
-    """The whole result, as a file; ``null`` where there is none."""
+    """Return the whole result, as a file; ``null`` where there is none."""
     found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.result or b"null", f"windlass-{found.id}-result.json")
 
@@ -221,7 +223,7 @@ def _fault(found: JobRecord) -> LastError | None:
 
 
 def _trace_id(trace: str | None) -> str | None:
-    """The id that tracing tools search by, out of what W3C calls traceparent."""
+    """Return the id that tracing tools search by, out of what W3C calls traceparent."""
     found = _TRACE.search(trace or "")
     return found[1] if found else shown_trace(trace)
 
@@ -247,7 +249,7 @@ def _states(children: Sequence[JobRecord]) -> Mapping[str, Count]:
 
 
 async def _children(admin: Admin, parent: JobId) -> Mapping[str, Count]:
-    """The same of more than are shown. Counting reads them: each state has its time."""
+    """Return the same of more than are shown. Counting reads them: each state has its time."""
     counts = {
         state.value: await admin.jobs.count(
             JobFilter(parent=parent, states=[state]), within=_COUNTED_WITHIN
@@ -267,7 +269,7 @@ async def _parent(admin: Admin, parent: JobId | None) -> JobRecord | None:
 
 
 def _verbs(found: JobRecord, now: datetime) -> list[tuple[str, str, dict[str, Any]]]:
-    """What can be ordered of it as it is."""
+    """Return the actions that are possible in its state."""
     state, wanted = found.state, []
     if state in {State.FAILED, State.CANCELLED, State.DISCARDED}:
         wanted.append(("Requeue", "requeue"))

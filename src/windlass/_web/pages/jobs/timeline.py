@@ -104,7 +104,9 @@ def _past(job: JobRecord, history: Sequence[Attempt]) -> list[_UnscaledSpan]:
 
 
 def _present(job: JobRecord, history: Sequence[Attempt]) -> list[_UnscaledSpan]:
-    """What no history tells: the run that goes on or succeeded, or the wait for the next."""
+    """Return the entries that no history has: the current or successful run, or the wait for the
+    next.
+    """
     since = history[-1].ended_at if history else job.created_at
     told = bool(history) and history[-1].claim_number == job.claim_number
     if job.state is State.RUNNING or (job.state in _ENDS and not told and job.claim_number):

@@ -27,7 +27,7 @@ _BITE = 200
 
 
 async def holders(visit: PageRequest) -> Response:
-    """Running jobs that count against one budget."""
+    """List running jobs that count against one budget."""
     name, key = visit.needed("limit"), visit.asked("key")
     report = await _limit(visit, name)
     wanted, jobs, looked, more = JobFilter(states=[State.RUNNING]), [], 0, True

@@ -67,7 +67,7 @@ class LimitRow(msgspec.Struct, frozen=True):
 
     @property
     def budgets(self) -> list[LimitState]:
-        """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
+        """Return those that hold most, first. An unused one can be emptied, too."""
         at_rest = [] if self.keyed else [LimitState(name=self.name, key="", running=0)]
         found = sorted(self.report.budgets or at_rest, key=lambda one: (-one.running, one.key))
         return found[: self.most]
@@ -78,17 +78,17 @@ class LimitRow(msgspec.Struct, frozen=True):
         return max(len(self.report.budgets) - self.most, 0)
 
     def spent(self, budget: LimitState) -> bool:
-        """Whether the bucket of its rate is not full."""
+        """Return whether the bucket of its rate is not full."""
         return budget.spent_until is not None and budget.spent_until > self.now
 
     def free(self, budget: LimitState) -> int:
-        """How many may start now as far as the rate goes."""
+        """Return how many may start now as far as the rate goes."""
         rate = self.report.spec.rate
         return 0 if rate is None else tokens_free(rate, budget.spent_until, self.now)
 
 
 async def limits(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     shown = page_rows(visit, await visit.admin.limits.list())
     breakers = page_rows(visit, await visit.admin.breakers.list(), word="breakers")
@@ -105,18 +105,18 @@ async def limits(visit: PageRequest) -> Response:
 
 
 def keyed_limits(visit: PageRequest) -> frozenset[str]:
-    """The limits to which tasks of this app give a key."""
+    """Return the limits to which tasks of this app give a key."""
     tasks = visit.dashboard.app.tasks
     return frozenset(one.name for task in tasks for one in task.settings.limits if one.key)
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What the page is made of."""
+    """Read the values of the page."""
     return await admin.limits.list(), await admin.breakers.list()
 
 
 def rate_in_words(rate: Rate) -> str:
-    """``10 per 1 s, bursts of 5``."""
+    """Describe a rate: ``10 per 1 s, bursts of 5``."""
     per = brief(rate.per)
     burst = f", bursts of {rate.burst:,}" if rate.burst > 1 else ""
     return f"{rate.n:,g} per {per}{burst}"
@@ -126,7 +126,7 @@ def rate_in_words(rate: Rate) -> str:
 
 
 def _budget(visit: PageRequest) -> tuple[str, str, str]:
-    """The limit, the key, and both in words."""
+    """Return the limit, the key, and both in words."""
     name, key = visit.needed("limit"), visit.asked("key")
     return name, key, f"{name}, key {key}" if key else name
 

@@ -79,8 +79,8 @@ def headlines_of(
     *,
     resting: int = 0,
 ) -> Sequence[Headline]:
-    """The worst first; when there is nothing to say, that. ``workers``: who takes something new;
-    ``resting``: who was told not to.
+    """Return the worst first; without problems, that. ``workers``: those that claim jobs;
+    ``resting``: paused ones.
     """
     ready = sum(row.counts.ready for row in rows)
     found: list[Headline] = []
@@ -135,7 +135,7 @@ class SlotTotals(msgspec.Struct, frozen=True):
 
 
 class PeriodStats(msgspec.Struct, frozen=True):
-    """What happened in the range, in numbers."""
+    """The counts of the range."""
 
     series: Series
     span: timedelta
@@ -145,7 +145,7 @@ class PeriodStats(msgspec.Struct, frozen=True):
         return self.series.whole
 
     def ended(self, *verbs: str) -> int:
-        """How many runs ended so; however they did, if nothing is said."""
+        """Return how many runs ended like this; without an argument, all of them."""
         counts = self.whole.counts
         return sum(counts.values()) if not verbs else sum(counts.get(verb, 0) for verb in verbs)
 
@@ -161,7 +161,7 @@ class PeriodStats(msgspec.Struct, frozen=True):
 
 
 async def overview(visit: PageRequest) -> Response:
-    """The page. ``part=now`` leaves out what is drawn once a minute."""
+    """Return the page. ``part=now`` leaves out what is drawn once a minute."""
     admin, now = visit.admin, await visit.admin.storage.now()
     chosen = visit.asked("range", _USUAL)
     chosen = chosen if chosen in RANGES else _USUAL
@@ -192,21 +192,21 @@ async def overview(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What happens to jobs, and who is there to run them."""
+    """Read the changes of jobs, and the workers that run them."""
     now = await admin.storage.now()
     crew = await admin.workers.list(ended_within=timedelta(0))
     return await read_live_jobs(admin), [(one.start.id, one.standing(now)) for one in crew]
 
 
 async def read_live_jobs(admin: Admin) -> object:
-    """How many are where, and what has ended lately: whatever happens changes one of them."""
+    """Read the counts by state, and the recent ends: every event changes one of them."""
     now = await admin.storage.now()
     lately = await admin.stats.rollups(minute_of(now) - timedelta(minutes=1), now)
     return await admin.queues.counts(), lately
 
 
 async def read_live_minutes(admin: Admin) -> object:
-    """For charts of hours and days."""
+    """Read the values for charts of hours and days."""
     return minute_of(await admin.storage.now())
 
 
@@ -242,7 +242,7 @@ def _verdicts(
 
 
 def _anything(rows: Sequence[OverviewQueueRow], crew: SlotTotals) -> bool:
-    """Whether there is anything to show yet: a job of any kind, or a worker."""
+    """Return whether there is anything to show yet: a job of any kind, or a worker."""
     known: list[QueueTotal] = list(totals(rows).values())
     return crew.workers > 0 or any(one.value for one in known) or any(sum(r.spark) for r in rows)
 

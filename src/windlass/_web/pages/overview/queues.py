@@ -23,7 +23,7 @@ _COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled",
 
 
 class QueueTotal(msgspec.Struct, frozen=True):
-    """A number that may go on: nobody counts further than a page needs."""
+    """A number that may be a lower bound: counting stops where a page needs no more."""
 
     value: int
     more: bool = False
@@ -44,14 +44,14 @@ class OverviewQueueRow(msgspec.Struct, frozen=True):
         return self.counts.queue
 
     def count(self, name: str) -> QueueTotal:
-        """How many of them are ready, running …."""
+        """Return how many of them are ready, running …."""
         value: int = getattr(self.counts, name)
         cap = self.counts.cap
         return QueueTotal(value, more=cap is not None and value >= cap)
 
 
 async def overview_rows_of(admin: Admin, now: datetime) -> list[OverviewQueueRow]:
-    """Every queue that has jobs, or had some in the last hour."""
+    """Return every queue that has jobs, or had some in the last hour."""
     # The minute that is under way stays out: it would always look like a fall.
     until = minute_of(now)
     since = until - _HOUR
@@ -80,7 +80,7 @@ def _line(counts: QueueCounts, ran: Sequence[Rollup], since: datetime) -> Overvi
 
 
 def busiest(rows: Sequence[OverviewQueueRow]) -> Sequence[OverviewQueueRow]:
-    """Those that an overview has room for, by name; the page of queues has all."""
+    """Return those that an overview has room for, by name; the page of queues has all."""
     if len(rows) <= _SHOWN:
         return rows
     kept = sorted(rows, key=_bustle, reverse=True)[:_SHOWN]
@@ -93,7 +93,7 @@ def _bustle(row: OverviewQueueRow) -> int:
 
 
 def totals(rows: Sequence[OverviewQueueRow]) -> Mapping[str, QueueTotal]:
-    """All queues together."""
+    """Return all queues together."""
     summed: dict[str, QueueTotal] = {}
     for name in _COUNTED:
         counts = [row.count(name) for row in rows]

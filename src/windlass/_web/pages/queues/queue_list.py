@@ -39,15 +39,15 @@ _PAGE = "/queues"
 _HOUR = timedelta(hours=1)
 _STEP = timedelta(minutes=2)
 _PACE = timedelta(minutes=5)
-"""What a rate is told by: long enough not to jump, short enough to show a stop."""
+"""The window of a rate: long enough not to jump, short enough to show a stop."""
 ENDED = ("succeed", "fail", "cancel")
-"""What takes a job out of a queue for good."""
+"""The verbs that take a job out of a queue for good."""
 
 _COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "retrying")
 
 
 class BoundedCount(msgspec.Struct, frozen=True):
-    """A number that may go on: nobody counts further than a page needs."""
+    """A number that may be a lower bound: counting stops where a page needs no more."""
 
     value: int
     more: bool
@@ -72,7 +72,7 @@ class QueueListRow(msgspec.Struct, frozen=True):
         return self.record.queue
 
     def count(self, name: str) -> BoundedCount:
-        """How many of them are ready, running …."""
+        """Return how many of them are ready, running …."""
         value: int = getattr(self.counts, name)
         cap = self.counts.cap
         return BoundedCount(value, more=cap is not None and value >= cap)
@@ -95,18 +95,18 @@ class QueueListRow(msgspec.Struct, frozen=True):
 
     @property
     def deserted(self) -> bool:
-        """Jobs wait where nobody looks."""
+        """Return whether jobs wait in a queue without a worker."""
         return not self.workers and bool(self.counts.ready or self.counts.scheduled)
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What holds it back; nothing: it is open."""
+        """Return the reasons that hold it back; empty: it is open."""
         held = (("paused", self.record.paused), ("cooling", self.cooling), ("full", self.full))
         return tuple(word for word, holds in held if holds) or ("open",)
 
 
 async def queues(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     rows = await rows_of(visit, now)
     shown = page_rows(visit, rows)
@@ -116,7 +116,7 @@ async def queues(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What the page is made of; rates and lines follow, once a minute at least."""
+    """Read the values of the page; rates and lines follow, once a minute at least."""
     return (
         await admin.queues.counts(),
         await admin.queues.list(),
@@ -130,7 +130,7 @@ def page_of(queue: str) -> str:
 
 
 async def rows_of(visit: PageRequest, now: datetime) -> list[QueueListRow]:
-    """Every queue that somebody uses, serves, names or has set anything for."""
+    """List every queue that has jobs, workers, tasks or settings."""
     admin = visit.admin
     counts = {one.queue: one for one in await admin.queues.counts()}
     records = {one.queue: one for one in await admin.queues.list()}
@@ -171,7 +171,7 @@ def _pace(rollups: Sequence[Rollup], now: datetime) -> float:
 
 
 def format_per_minute(rate: float) -> float:
-    """In digits that do not flicker: tenths only below ten."""
+    """Return a rate in digits that do not flicker: tenths only below ten."""
     return round(rate, 1) if rate < 10 else float(round(rate))
 
 
@@ -198,7 +198,7 @@ def _totals(rows: Sequence[QueueListRow]) -> Mapping[str, BoundedCount]:
 
 
 def _back(visit: PageRequest) -> str:
-    """The page it was ordered on."""
+    """Return the page that the action came from."""
     return page_of(visit.needed("queue")) if visit.asked("back") == "queue" else _PAGE
 
 

@@ -64,7 +64,7 @@ _LOOKED_AT = 50
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What its jobs count against, by name."""
+    """The limits of its jobs, by name."""
 
     limits: Sequence[LimitRow]
     breakers: Sequence[BreakerReport]
@@ -74,7 +74,9 @@ class QueueLimits(msgspec.Struct, frozen=True):
 
 
 async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> QueueLimits:
-    """As far as the tasks that this process knows and the latest jobs of the queue say."""
+    """Return the limits of a queue, as far as this process's tasks and the latest jobs of the queue
+    say.
+    """
     admin, app = visit.admin, visit.dashboard.app
     queue_of = app.settings.queue_of
     tasks = [task for task in app.tasks if queue_of(task.name, task.settings.queue) == queue]
@@ -96,14 +98,14 @@ async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> Queu
 
 
 class JobsPerMinute(msgspec.Struct, frozen=True):
-    """Jobs per minute; ``more``: nobody counted them all."""
+    """Jobs per minute; ``more``: a lower bound."""
 
     per_minute: float
     more: bool = False
 
 
 async def queue(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     name = check_name(visit.needed("queue"), "a queue's name")
     admin, now = visit.admin, await visit.admin.storage.now()
     chosen = visit.asked("range") if visit.asked("range") in RANGES else _USUAL
@@ -137,7 +139,7 @@ async def queue(visit: PageRequest) -> Response:
 
 
 async def _came(visit: PageRequest, name: str, now: datetime) -> JobsPerMinute:
-    """How many were enqueued of late. Counted only so far: the page must not wait for it."""
+    """Return how many were enqueued lately. The count is bounded: the page must not wait for it."""
     wanted = JobFilter(queue=name, created_from=now - _CAME)
     found = await visit.admin.jobs.count(wanted, most=_COUNTED, within=_COUNTED_WITHIN)
     return JobsPerMinute(

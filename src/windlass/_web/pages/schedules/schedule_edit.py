@@ -36,7 +36,7 @@ _SOME = "some"
 
 
 class SchedulePreview(msgspec.Struct, frozen=True):
-    """What the form would make of the schedule."""
+    """The schedule that the form would make."""
 
     words: str
     slots: list[UpcomingRun]
@@ -44,7 +44,7 @@ class SchedulePreview(msgspec.Struct, frozen=True):
 
 
 async def edit(visit: PageRequest) -> Response:
-    """The page. POST saves, unless the button was the one that shows the next firings."""
+    """Show the form. POST saves, unless the button was the one that shows the next firings."""
     report = await visit.admin.schedules.get(visit.needed("schedule"))
     plan = report.plan
     if plan is None:
@@ -85,7 +85,7 @@ async def _page(
 
 
 async def _save(visit: PageRequest, name: str, plan: Schedule, changed: Schedule) -> ActionNotice:
-    """Only what differs: what nobody touched goes on following the code."""
+    """Save only the changed fields: the others keep following the code."""
     changes: dict[str, Any] = {
         field: getattr(changed, field)
         for field in _EDITABLE
@@ -136,7 +136,7 @@ def _rule_filled(rule: Rule) -> FormValues:
 
 
 def _read(given: FormValues, plan: Schedule) -> Schedule:
-    """The schedule as the form says it; InvalidArgument says which field does not fit."""
+    """Return the schedule as the form says it; InvalidArgument says which field does not fit."""
     return msgspec.structs.replace(
         plan,
         rule=_rule(given, plan.rule),

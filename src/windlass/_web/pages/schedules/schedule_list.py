@@ -19,14 +19,16 @@ from windlass._web.request import PageRequest
 from windlass.admin import ScheduleReport
 
 if TYPE_CHECKING:
-    from windlass.admin import Admin
+    from windlass.admin import Admin, AuditRecord
 
 __all__ = [
     "FORGET",
     "PAUSE",
+    "PAUSE_ALL",
     "REMOVE",
     "RESET",
     "RESUME",
+    "RESUME_ALL",
     "RUN",
     "ScheduleListRow",
     "page_of",
@@ -77,7 +79,7 @@ class ScheduleListRow(msgspec.Struct, frozen=True):
 
     @property
     def late(self) -> bool:
-        """Whether its slot has come and nobody has fired it."""
+        """Return whether its slot has come and no worker has fired it."""
         return self.report.next_at is not None and self.report.next_at < self.now
 
     @property
@@ -109,7 +111,7 @@ def _cell(run: ScheduleRun) -> RunCell:
 
 
 async def schedules(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     now = await visit.admin.storage.now()
     removed = visit.asked("removed") == "yes"
     states = await visit.admin.schedules.states()
@@ -119,12 +121,15 @@ async def schedules(visit: PageRequest) -> Response:
     )
     part = page_rows(visit, [name for _, name in shown])
     reports = {one.name: one for one in await visit.admin.schedules.list(names=part.rows)}
+    all_paused = await visit.admin.schedules.paused()
     return await visit.render(
         "schedules.html",
         now=now,
         rows=[ScheduleListRow(reports[name], now) for name in part.rows if name in reports],
         part=part,
         removed=removed,
+        all_paused=all_paused,
+        paused_by=None if all_paused is None else await _who_paused_all(visit),
         tabs=[
             (f"Current {len(states) - gone:,}", visit.url(_PAGE), not removed),
             (f"Removed {gone:,}", visit.url(_PAGE, removed="yes"), removed),
@@ -133,8 +138,15 @@ async def schedules(visit: PageRequest) -> Response:
     )
 
 
+async def _who_paused_all(visit: PageRequest) -> AuditRecord | None:
+    orders = await visit.admin.audit.list(limit=20, subject="all schedules")
+    return next((one for one in orders if one.note.what == "schedules.pause_all"), None)
+
+
 async def read_live_state(admin: Admin) -> object:
-    """What has changed, fired or ended; where a breaker stands follows, once a minute at least."""
+    """Read the changed, fired and ended schedules; the state of a breaker follows, once a minute at
+    least.
+    """
     return await admin.schedules.fingerprint(), minute_of(await admin.storage.now())
 
 
@@ -212,6 +224,42 @@ async def _forget(admin: Admin, name: str) -> str:
     return f"Schedule {name} is deleted."
 
 
+def _order_for_all(
+    title: str, button: str, *, sentence: str, act: Callable[[Admin], Awaitable[str]]
+) -> ActionPage:
+    async def ask(_: PageRequest) -> Confirmation:
+        return Confirmation(title=title, sentence=sentence, button=button, back=_PAGE)
+
+    async def carry_out(visit: PageRequest) -> ActionNotice:
+        return ActionNotice(await act(visit.orders), _PAGE)
+
+    return ActionPage(ask=ask, act=carry_out)
+
+
+async def _pause_all(admin: Admin) -> str:
+    await admin.schedules.pause_all()
+    return "All schedules are paused."
+
+
+async def _resume_all(admin: Admin) -> str:
+    await admin.schedules.resume_all()
+    return "All schedules are resumed, except those that are paused by name."
+
+
+PAUSE_ALL = _order_for_all(
+    "Pause all schedules?",
+    "Pause all schedules",
+    sentence="No schedule fires on any worker until you resume them, also after restarts. Jobs "
+    "that are already enqueued run. The maintenance of Windlass itself continues.",
+    act=_pause_all,
+)
+RESUME_ALL = _order_for_all(
+    "Resume all schedules?",
+    "Resume all schedules",
+    sentence="Schedules fire again. Slots that passed meanwhile are treated as missed slots, by "
+    "the rule of each schedule. Schedules that are paused by name stay paused.",
+    act=_resume_all,
+)
 RUN = _order(
     "Run {name} now?",
     "Run now",

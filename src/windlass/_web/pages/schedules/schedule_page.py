@@ -45,13 +45,13 @@ class UpcomingRun(msgspec.Struct, frozen=True):
 
 
 def upcoming_runs_of(rule: Rule, slots: Sequence[datetime]) -> list[UpcomingRun]:
-    """As the clock on the wall shows them."""
+    """Return the next runs as the clock on the wall shows them."""
     zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
     return [UpcomingRun(slot, f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for slot in slots]
 
 
 async def schedule(visit: PageRequest) -> Response:
-    """The page."""
+    """Return the page."""
     name = visit.needed("schedule")
     now = await visit.admin.storage.now()
     report = await _found(visit.admin, name)
@@ -61,6 +61,7 @@ async def schedule(visit: PageRequest) -> Response:
     return await visit.render(
         "schedule.html",
         now=now,
+        all_paused=await visit.admin.schedules.paused(),
         row=ScheduleListRow(report, now),
         slots=[] if plan is None else upcoming_runs_of(plan.rule, report.upcoming),
         policies=[] if plan is None else list(_policies(plan)),
@@ -76,7 +77,7 @@ async def schedule(visit: PageRequest) -> Response:
 
 
 async def _found(admin: Admin, name: str) -> ScheduleReport:
-    """Also one that was removed: it may be brought back here."""
+    """Find a schedule, also one that was removed: it may be brought back here."""
     try:
         return await admin.schedules.get(name)
     except ScheduleUnknown:

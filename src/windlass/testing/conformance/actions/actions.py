@@ -54,7 +54,7 @@ UNKNOWN, WRONG_STATE, CONFLICT = (
 
 
 class ActionConformance:
-    """What is answered, how often an order takes effect, and who hears of it."""
+    """The answers to actions, how often one takes effect, and who is woken."""
 
     async def test_each_job_is_answered_on_its_own(self, storage: Storage) -> None:  # ADMIN-14
         dead = await failed(storage)
@@ -83,7 +83,7 @@ class ActionConformance:
         assert await obeyed(storage, Delete(), waiting, waiting) == [DONE, UNKNOWN]
         assert len(await claim(storage, 10)) == 1
 
-    async def test_nobody_at_all_is_answered_by_nothing(self, storage: Storage) -> None:
+    async def test_no_ids_give_no_answers(self, storage: Storage) -> None:
         assert await obeyed(storage, Requeue()) == []
         assert list(await storage.orders.audits(limit=10)) == []
 
@@ -139,7 +139,7 @@ class ActionConformance:
         assert ids(await claim(storage, 10)) == [first, later]
         assert await obeyed(storage, RunNow(), first) == [WRONG_STATE]
 
-    async def test_a_repeated_order_changes_nothing_and_is_answered_as_the_first_time(
+    async def test_a_repeated_action_changes_nothing_and_gets_the_first_answer(
         self, storage: Storage
     ) -> None:  # guarantee 8
         dead, running = await failed(storage), await started(storage)
@@ -162,14 +162,14 @@ class ActionConformance:
         assert await obeyed(storage, Delete(), *asked, note=note) == [DONE, REQUESTED]
         assert None not in await storage.admin.get(asked)
 
-    async def test_an_order_that_came_to_nothing_may_be_given_again(self, storage: Storage) -> None:
+    async def test_an_action_without_effect_may_be_repeated(self, storage: Storage) -> None:
         note = a_note()
         (job,) = await add(storage, a_job())
         assert await obeyed(storage, Requeue(), job, note=note) == [WRONG_STATE]
         await storage.jobs.cancel([job])
         assert await obeyed(storage, Requeue(), job, note=note) == [DONE]
 
-    async def test_orders_wake(self, storage: Storage) -> None:  # H-16
+    async def test_actions_wake_subscribers(self, storage: Storage) -> None:  # H-16
         dead = await failed(storage)
         for order in (Requeue(), Cancel(), Delete()):
             async with woken(storage):
@@ -177,7 +177,7 @@ class ActionConformance:
 
 
 class RequeueConformance:
-    """What an ordered requeue leaves of a job."""
+    """The state of a job after a requeue."""
 
     async def test_a_requeued_job_waits_again_with_a_fresh_budget(
         self, storage: Storage, clock: VirtualClock

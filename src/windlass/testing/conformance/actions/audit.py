@@ -42,7 +42,7 @@ NARROW = QueueSettings(max_running=1)
 
 
 async def records(storage: Storage) -> list[AuditRecord]:
-    """All of them, the newest first."""
+    """Return all of them, the newest first."""
     return list(await storage.orders.audits(limit=100))
 
 
@@ -57,7 +57,7 @@ async def ordered(storage: Storage, count: int) -> list[AuditNote]:
 class AuditConformance:
     """One record for each order that took effect."""
 
-    async def test_a_record_says_who_ordered_what_when_and_for_how_many(
+    async def test_a_record_has_operator_action_time_and_count(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # ADMIN-20
         running = await started(storage)
@@ -71,7 +71,7 @@ class AuditConformance:
         (record,) = await records(storage)
         assert (record.note, record.at, record.count) == (note, clock.now(), 2)
 
-    async def test_an_order_without_effect_leaves_none(self, storage: Storage) -> None:
+    async def test_an_action_without_effect_leaves_no_audit(self, storage: Storage) -> None:
         (waiting,) = await add(storage, a_job())
         assert await obeyed(storage, Requeue(), waiting, new_job_id()) == [
             *(ActionResult.WRONG_STATE, ActionResult.UNKNOWN)
@@ -98,6 +98,17 @@ class AuditConformance:
         assert [record.note for record in older] == [notes[1]]
         assert list(await storage.orders.audits(limit=10, subject="queue")) == []
 
+    async def test_a_record_is_stored_alone_and_once(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        note = a_note(what="workers.sweep")
+        await storage.orders.record(note, 3)
+        first = clock.now()
+        clock.advance(MINUTE)
+        await storage.orders.record(note, 4)
+        (record,) = await records(storage)
+        assert (record.note, record.at, record.count) == (note, first, 3)
+
     async def test_the_switches_of_queues_are_recorded(self, storage: Storage) -> None:
         def changed(audit: AuditNote | None) -> Awaitable[bool]:
             return storage.queues.change("q", NARROW, old=PLAIN, audit=audit)
@@ -110,7 +121,7 @@ class AuditConformance:
         ]
         await self._each_leaves_one(storage, switches)
 
-    async def test_orders_for_limits_are_recorded(self, storage: Storage) -> None:
+    async def test_actions_on_limits_are_recorded(self, storage: Storage) -> None:
         spec = LimitSpec(name="l", rate=Rate(1, SECOND))
         orders: list[Callable[[AuditNote | None], Awaitable[object]]] = [
             lambda audit: storage.limits.define([spec], audit=audit),
@@ -130,7 +141,7 @@ class AuditConformance:
         told = [(record.note, record.count) for record in await records(storage)]
         assert told[::-1] == [(note, 1) for note in notes]
 
-    async def test_what_is_said_without_a_note_leaves_no_record(self, storage: Storage) -> None:
+    async def test_a_change_without_a_note_leaves_no_record(self, storage: Storage) -> None:
         await storage.admin.pause("q")
         await storage.admin.resume("q")
         await storage.queues.change("q", NARROW, old=PLAIN)
@@ -214,7 +225,7 @@ class AuditConformance:
         assert await total(storage) == 1
         assert await records(storage) == []
 
-    async def test_old_records_are_pruned_in_bites(
+    async def test_old_records_are_pruned_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await ordered(storage, 3)

@@ -44,7 +44,7 @@ DONE, REQUESTED = ActionResult.DONE, ActionResult.REQUESTED
 
 
 class DeleteConformance:
-    """What is left of a deleted job: nothing."""
+    """Nothing is left of a deleted job."""
 
     async def test_a_job_that_does_not_run_is_gone_at_once(self, storage: Storage) -> None:
         dead, done = await failed(storage), await started(storage)
@@ -84,7 +84,7 @@ class DeleteConformance:
         assert await obeyed(storage, Delete(), waiting, ended) == [DONE, DONE]
         await add(storage, keyed("k"), keyed("timed", Window.FOR_A_TIME))
 
-    async def test_its_lane_goes_on_without_it(self, storage: Storage) -> None:
+    async def test_its_lane_continues_without_it(self, storage: Storage) -> None:
         await at_most(storage, one=1)
         running = await started(storage, limited("one"))
         first, second = await add(storage, limited("one"), limited("one"))

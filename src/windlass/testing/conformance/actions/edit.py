@@ -1,4 +1,4 @@
-"""`Edit`: a waiting job gets another due time, priority or queue, and stands where it belongs."""
+"""`Edit`: a waiting job gets another due time, priority or queue, and moves to its place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DONE = [ActionResult.DONE]
 
 
 class EditConformance:
-    """Where an edited job stands."""
+    """The place of an edited job."""
 
     async def test_ready_jobs_change_places_by_priority(self, storage: Storage) -> None:
         await enlist(storage)
@@ -97,7 +97,7 @@ class EditConformance:
         clock.advance(MINUTE)
         assert ids(await claim(storage, 10)) == [job]
 
-    async def test_an_instant_nobody_can_wait_for_is_brought_into_the_calendar(
+    async def test_an_instant_beyond_the_calendar_is_brought_into_it(
         self, storage: Storage
     ) -> None:
         (job,) = await add(storage, a_job())
@@ -188,7 +188,7 @@ class EditConformance:
         await storage.admin.resume("shut")
         assert ids(await claim(storage, 10, queue="shut")) == [one]
 
-    async def test_what_is_not_named_stays_as_it_is(
+    async def test_omitted_fields_stay_as_they_are(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running = await started(storage, keyed("k", priority=3, expires=DAY))

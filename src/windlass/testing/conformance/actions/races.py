@@ -93,7 +93,9 @@ class ActionRaceConformance:
             found = await storage.admin.get(jobs)
             assert {job and job.state for job in found} == {State.SUCCEEDED}
 
-    async def test_an_order_and_its_repeat_at_the_same_time_are_one(self, storage: Storage) -> None:
+    async def test_an_action_and_its_repeat_at_the_same_time_are_one(
+        self, storage: Storage
+    ) -> None:
         for _ in range(ROUNDS):
             jobs, note = await add(storage, *(a_job() for _ in range(3))), a_note()
             one, two = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""What people ask of an `AdminStore`, and what becomes of the jobs they order something for."""
+"""Reads of an `AdminStore`, and the effects of actions on jobs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class JobReadConformance:
 
     async def test_a_job_counts_as_ready_from_the_instant_it_is_due(
         self, storage: Storage, clock: VirtualClock
-    ) -> None:  # PRIO-4, inclusive; nobody promoted it
+    ) -> None:  # PRIO-4, inclusive; not promoted before
         await add(storage, a_job(delay=MINUTE))
         assert [(c.ready, c.scheduled) for c in await storage.admin.counts()] == [(0, 1)]
         clock.advance(MINUTE)
@@ -287,7 +287,7 @@ class OperatorConformance:
 class QueueConformance:
     """Pause and resume."""
 
-    async def test_a_paused_queue_gives_nothing_and_others_go_on(self, storage: Storage) -> None:
+    async def test_only_the_paused_queue_gives_no_jobs(self, storage: Storage) -> None:
         await enlist(storage)
         await add(storage, a_job(queue="a"), a_job(queue="b"))
         await storage.admin.pause("a")

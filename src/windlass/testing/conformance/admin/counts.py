@@ -31,7 +31,7 @@ __all__ = ["QueueCountConformance"]
 
 
 async def counted(storage: Storage, cap: int | None = None) -> QueueCounts:
-    """The counts of the only queue."""
+    """Return the counts of the only queue."""
     (counts,) = await storage.admin.counts(cap=cap)
     return counts
 
@@ -78,7 +78,7 @@ class QueueCountConformance:
         await add(storage, a_job(delay=MINUTE, priority=9))
         clock.advance(HOUR)
         await add(storage, a_job(priority=-9), a_job())
-        assert (await counted(storage)).oldest_due == start + MINUTE  # nobody promoted it
+        assert (await counted(storage)).oldest_due == start + MINUTE  # not promoted before
         await storage.maintenance.promote(10)
         assert (await counted(storage)).oldest_due == start + MINUTE
 
@@ -130,7 +130,7 @@ class QueueCountConformance:
         below = await counted(storage, cap=4)
         assert (below.ready, below.scheduled, below.failed, below.cap) == (3, 3, 3, 4)
 
-    async def test_a_cap_counts_whatever_kind_of_waiting(
+    async def test_a_cap_applies_to_every_kind_of_waiting(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await at_most(storage, one=1)

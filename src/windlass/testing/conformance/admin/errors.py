@@ -30,7 +30,7 @@ __all__ = ["ErrorGroupConformance"]
 
 
 def raised(kind: str, place: str = "send", line: int = 1, text: str = "no") -> AttemptError:
-    """An error from a line of a function."""
+    """Return an error from a line of a function."""
     traceback = (
         "Traceback (most recent call last):\n"
         f'  File "/srv/shop/jobs/mail.py", line {line}, in {place}\n'
@@ -43,7 +43,7 @@ def raised(kind: str, place: str = "send", line: int = 1, text: str = "no") -> A
 async def failing(
     storage: Storage, error: AttemptError, *, queue: str = "default", task: str = "conform"
 ) -> JobId:
-    """A job that failed by this."""
+    """Return a job that failed by this."""
     await enlist(storage)
     (job,) = await add(storage, a_job(queue=queue, task=task, priority=-1))
     (running,) = await claim(storage, queue=queue)

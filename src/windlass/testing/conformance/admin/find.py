@@ -55,12 +55,12 @@ async def _claimed(storage: Storage) -> ClaimedJob:
 
 
 async def _saying(storage: Storage, *words: str) -> list[JobId]:
-    """Jobs with these words in their payloads, as they are."""
+    """Return jobs with these words in their payloads, as they are."""
     return await add(storage, *(a_job(payload=word.encode()) for word in words))
 
 
 def _hiding(*, tags: tuple[str, ...] = (), **asked: Any) -> NewJob:
-    """A job with a secret argument, as its tag says."""
+    """Return a job with a secret argument, as its tag says."""
     payload = b'{"card":"needle-77","note":"gift"}'
     return a_job(payload=payload, tags=("secret:card", *tags), **asked)
 
@@ -101,7 +101,7 @@ class FilterConformance:
             assert await every(storage, none) == [], none
 
     async def _three_alike(self, storage: Storage) -> list[JobId]:
-        """Jobs that agree in every field: failed, waiting and running."""
+        """Return jobs that agree in every field: failed, waiting and running."""
         await enlist(storage, "w2")
         wanted: list[JobId] = []
         for _ in range(3):
@@ -286,7 +286,7 @@ class TextConformance:
         assert await every(storage, JobFilter(text="KELVIN")) == [upper]
         assert await every(storage, JobFilter(text="\u212aELVIN")) == [lower]
 
-    async def test_no_character_has_a_meaning_of_its_own(self, storage: Storage) -> None:
+    async def test_no_character_is_a_wildcard(self, storage: Storage) -> None:
         jobs = await _saying(storage, *ODD)
         await _saying(storage, *PLAIN)
         for text, job in zip(ODD, jobs, strict=True):
@@ -310,9 +310,7 @@ class TextConformance:
         for text in ("50_", "a-b", "ünï"):
             assert await every(storage, JobFilter(text=text)) == [], text
 
-    async def test_what_people_may_not_see_is_not_found_and_ends_no_page(
-        self, storage: Storage
-    ) -> None:
+    async def test_hidden_text_is_not_found_and_ends_no_page(self, storage: Storage) -> None:
         running = await started(storage, _hiding())
         await happened(storage, running, GaveUp(AttemptError("E", "no needle-77 here")))
         hides = running.claim.job
@@ -339,7 +337,7 @@ class TextConformance:
 
 
 class PageConformance:
-    """Whoever goes on until there is no next page has met every matching job once."""
+    """Reading all pages finds every matching job once."""
 
     async def test_pages_hold_every_matching_job_once(self, storage: Storage) -> None:  # ADMIN-5
         jobs = await add(storage, *(a_job(tags=("even", "odd")[n % 2 :][:1]) for n in range(9)))
@@ -357,7 +355,9 @@ class PageConformance:
         rest = await storage.admin.find(JobFilter(before=page.next), limit=2)
         assert ([job.id for job in rest], rest.next) == ([jobs[0]], None)
 
-    async def test_what_comes_and_goes_between_pages_moves_nothing(self, storage: Storage) -> None:
+    async def test_jobs_that_come_and_go_between_pages_move_no_other(
+        self, storage: Storage
+    ) -> None:
         jobs = await add(storage, *(a_job() for _ in range(4)))
         page = await storage.admin.find(JobFilter(), limit=2)
         await add(storage, a_job(), a_job())

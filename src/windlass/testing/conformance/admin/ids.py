@@ -12,7 +12,7 @@ __all__ = ["ShortIdConformance", "every_named"]
 
 
 async def every_named(storage: Storage, first: str, last: str) -> list[JobId]:
-    """All ids that begin and end so."""
+    """Return all ids that begin and end so."""
     found: list[JobId] = []
     after: str | None = None
     while True:
@@ -24,7 +24,7 @@ async def every_named(storage: Storage, first: str, last: str) -> list[JobId]:
 
 
 def made_at(clock: VirtualClock, end: str) -> JobId:
-    """An id as clients make them, that ends so."""
+    """Return an id as clients make them, that ends so."""
     stamp = f"{int(clock.now().timestamp() * 1000):012x}"
     return JobId(f"{stamp}7abc8{end:0>15}")
 
@@ -32,7 +32,7 @@ def made_at(clock: VirtualClock, end: str) -> JobId:
 class ShortIdConformance:
     """A shortened id finds its job."""
 
-    async def test_an_id_is_found_by_both_its_ends_whoever_made_it_and_whenever(
+    async def test_an_id_of_any_maker_and_time_is_found_by_both_its_ends(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         wanted = [JobId("f" * 26 + "9c4e07"), JobId("0" * 26 + "9c4e07")]  # of no time at all

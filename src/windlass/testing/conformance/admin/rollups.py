@@ -117,7 +117,7 @@ class RollupConformance:
         (rollup,) = await rollups(storage)
         assert rollup.counts == {"succeed": 1}
 
-    async def test_what_a_leaving_worker_gives_back_is_counted(self, storage: Storage) -> None:
+    async def test_jobs_released_by_a_leaving_worker_are_counted(self, storage: Storage) -> None:
         await started(storage)
         await storage.workers.leave("w1", [])
         (rollup,) = await rollups(storage)
@@ -147,7 +147,7 @@ class RollupConformance:
         (rollup,) = await rollups(storage)
         assert rollup.counts == {"succeed": 2}
 
-    async def test_old_rollups_are_pruned_in_bites(
+    async def test_old_rollups_are_pruned_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for _ in range(3):

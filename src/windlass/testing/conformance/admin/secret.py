@@ -1,4 +1,4 @@
-"""`AdminStore.secret`: made once, whoever comes first."""
+"""`AdminStore.secret`: made once, by the first caller."""
 
 from __future__ import annotations
 

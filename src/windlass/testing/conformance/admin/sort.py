@@ -52,12 +52,12 @@ REFUSED = (
 
 
 def ordered(wanted: JobFilter, order: str) -> JobFilter:
-    """The same jobs in this order."""
+    """Return the same jobs in this order."""
     return msgspec.structs.replace(wanted, order=ListOrder(order))
 
 
 async def _claimed(storage: Storage, *queues: str) -> list[ClaimedJob]:
-    """A new job of each queue, running."""
+    """Return a new job of each queue, running."""
     await enlist(storage)
     jobs: list[ClaimedJob] = []
     for queue in queues:
@@ -88,7 +88,7 @@ class SortConformance:
         of_y = msgspec.structs.replace(ordered(FAILED, "-finished"), queue="y")
         assert await every(storage, of_y, limit=1) == [b.claim.job, e.claim.job]
 
-    async def test_ended_jobs_are_listed_by_when_they_ended_whatever_ended_them(
+    async def test_ended_jobs_of_every_state_are_listed_by_their_end(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         a, b, c = await _claimed(storage, "x", "y", "x")
@@ -182,7 +182,7 @@ class SortConformance:
                     found = await every(storage, wanted, limit=limit)
                     assert (len(found), {*found}) == (len(ids), ids), (order, limit)
 
-    async def test_what_changes_between_pages_moves_nothing_else(
+    async def test_a_job_that_changes_between_pages_moves_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running = await _claimed(storage, *"xyxyx")

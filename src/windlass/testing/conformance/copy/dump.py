@@ -72,7 +72,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 async def furnished(storage: Storage, clock: VirtualClock) -> list[JobId]:
-    """Jobs of every kind, in the order they were made."""
+    """Return jobs of every kind, in the order they were made."""
     await storage.limits.define(SPECS)
     jobs = [await failed(storage, max_attempts=3), await failed(storage)]
     await obeyed(storage, Discard("no use"), jobs[1])
@@ -115,7 +115,7 @@ async def _waiting_and_running(storage: Storage) -> list[JobId]:
 
 
 async def dumped(storage: Storage, page: int = 3) -> list[StoredJob]:
-    """All of them, page by page."""
+    """Return all of them, page by page."""
     found: list[StoredJob] = []
     after = 0
     while more := await storage.moving.dump(after=after, limit=page):
@@ -135,7 +135,7 @@ async def moved(here: Storage, there: Storage) -> list[StoredJob]:
 
 
 def without_numbers(jobs: Sequence[StoredJob]) -> list[StoredJob]:
-    """All that is to be the same in both places."""
+    """Return all that is to be the same in both places."""
     return [
         replace(
             stored,
@@ -152,7 +152,7 @@ def without_numbers(jobs: Sequence[StoredJob]) -> list[StoredJob]:
 
 
 class DumpConformance:
-    """What comes out, and what it is good for elsewhere."""
+    """The dumped records, and their use in another storage."""
 
     async def test_jobs_come_out_in_order_and_in_pages(
         self, storage: Storage, clock: VirtualClock
@@ -163,7 +163,7 @@ class DumpConformance:
         assert [stored.job for stored in out] == [await look(storage, job) for job in jobs]
         assert await dumped(storage, page=100) == out
 
-    async def test_what_hangs_on_a_job_comes_out_with_it(
+    async def test_history_and_logs_of_a_job_are_dumped_with_it(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         timed = keyed("t", Window.FOR_A_TIME)
@@ -290,7 +290,7 @@ class DumpConformance:
         assert ids(await claim(elsewhere, 10, worker="new")) == [waiting]
         assert (await look(elsewhere, running)).state is State.WAITING
 
-    async def test_claim_numbers_go_on_where_they_were(
+    async def test_claim_numbers_continue_where_they_were(
         self, storage: Storage, elsewhere: Storage
     ) -> None:
         await happened(storage, await started(storage), Raised(OOPS, 0 * MINUTE))
@@ -302,7 +302,7 @@ class DumpConformance:
         numbers = [one.claim_number for one in await elsewhere.admin.history(again.claim.job)]
         assert numbers == [1, 2]
 
-    async def test_logs_go_along_and_go_on(
+    async def test_logs_are_copied_and_continue(
         self, storage: Storage, elsewhere: Storage, clock: VirtualClock
     ) -> None:
         running, line = await started(storage), LogLine(clock.now(), 20, "first")

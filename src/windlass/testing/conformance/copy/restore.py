@@ -42,7 +42,7 @@ __all__ = ["RestoreConformance"]
 
 
 class RestoreConformance:
-    """What restoring does, and does again."""
+    """The effect of restoring, also of repeating it."""
 
     async def test_restored_twice_jobs_are_stored_once(
         self, storage: Storage, elsewhere: Storage, clock: VirtualClock
@@ -74,7 +74,9 @@ class RestoreConformance:
             await elsewhere.moving.restore(jobs)
         assert await total(elsewhere) == 0
 
-    async def test_a_restored_job_obeys_orders(self, storage: Storage, elsewhere: Storage) -> None:
+    async def test_a_restored_job_can_be_changed_by_actions(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
         (job,) = await add(storage, a_job(delay=DAY))
         await moved(storage, elsewhere)
         await enlist(elsewhere)
@@ -132,7 +134,7 @@ class RestoreConformance:
         assert len(await claim(elsewhere, 10, queue="b")) == 1
 
     async def _busy(self, storage: Storage) -> None:
-        """A queue at rest and one with settings, a spent rate, and an open breaker."""
+        """Make a cooling queue and one with settings, a spent rate, and an open breaker."""
         await storage.limits.define(SPECS)
         await storage.limits.drain("rate")
         await failed(storage, limited("fuse"))
@@ -172,5 +174,5 @@ class RestoreConformance:
 
 
 def _told(state: LimitState) -> LimitState:
-    """What moves of a budget: lanes and claims are those of the jobs that are there."""
+    """Return the copied part of a budget: lanes and claims are those of the stored jobs."""
     return replace(state, running=0, parked=0)

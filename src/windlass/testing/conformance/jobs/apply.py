@@ -70,7 +70,7 @@ class FenceConformance:
         ]
         assert await look(storage, slow) == before
 
-    async def test_a_claim_of_the_same_worker_is_told_from_its_earlier_one(
+    async def test_a_claim_of_the_same_worker_is_distinguished_from_its_earlier_one(
         self, storage: Storage
     ) -> None:  # LEASE-10
         former = await started(storage)
@@ -121,7 +121,7 @@ class FenceConformance:
         assert await end(storage, back) == [TransitionAnswer(Verdict.REPEATED, Verb.RELEASE)]
         assert (await look(storage, current)).state is State.RUNNING
 
-    async def test_a_repeat_by_somebody_else_is_refused(self, storage: Storage) -> None:
+    async def test_a_repeat_by_another_worker_is_refused(self, storage: Storage) -> None:
         running = await started(storage)
         await succeeded(storage, running)
         assert await end(storage, succeed(running, by="other", result=None)) == [
@@ -180,7 +180,7 @@ class FenceConformance:
 
 
 class OutcomeConformance:
-    """What each verb does to the job."""
+    """The effect of each verb on the job."""
 
     async def test_success_stores_the_result_and_when_it_came(
         self, storage: Storage, clock: VirtualClock

@@ -81,7 +81,7 @@ class CancelConformance:
         job = await look(storage, running)
         assert (job.state, job.cancel_requested) == (State.RUNNING, True)
 
-    async def test_the_worker_hears_of_it_with_its_next_beat(
+    async def test_the_worker_gets_the_request_with_its_next_heartbeat(
         self, storage: Storage
     ) -> None:  # CANCEL-6, LEASE-12
         running, spared = await started(storage), await started(storage)
@@ -90,7 +90,7 @@ class CancelConformance:
         assert list(beat.cancelled) == [running.claim]
         assert set(beat.holding) == {running.claim, spared.claim}
 
-    async def test_the_worker_may_ask_what_is_to_be_cancelled_between_beats(
+    async def test_the_worker_may_read_cancel_requests_between_heartbeats(
         self, storage: Storage
     ) -> None:  # CANCEL-6
         asked, _ = await started(storage), await started(storage)

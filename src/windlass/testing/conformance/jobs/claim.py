@@ -43,7 +43,7 @@ _DATA = {"rows": 12, "files": ["a", "\x1f\x00ü"], "at": None}
 
 
 class ClaimConformance:
-    """What a claim gives and what it changes."""
+    """The jobs that a claim returns, and its changes."""
 
     async def test_a_claim_returns_the_job_and_marks_it_running(
         self, storage: Storage, clock: VirtualClock
@@ -157,7 +157,7 @@ class ClaimConformance:
         assert (reply.live, list(reply.jobs)) == (False, [])
         assert (await look(storage, wanted)).state is State.WAITING
 
-    async def test_a_buried_worker_gets_nothing(self, storage: Storage) -> None:
+    async def test_a_dead_worker_gets_no_jobs(self, storage: Storage) -> None:
         await enlist(storage)
         (wanted,) = await add(storage, a_job())
         assert (await ask(storage, 0)).live
@@ -286,7 +286,7 @@ class ClaimOrderConformance:
 
     async def test_claims_get_through_any_number_of_jobs_that_fell_due(
         self, storage: Storage, clock: VirtualClock
-    ) -> None:  # a claim promotes in bites; nobody else need come
+    ) -> None:  # a claim promotes in chunks, without help
         await enlist(storage)
         wanted = await add(storage, *(a_job(delay=MINUTE) for _ in range(1200)))
         clock.advance(MINUTE)
@@ -310,7 +310,7 @@ class ClaimOrderConformance:
 
     async def test_a_job_is_claimed_at_the_very_instant_it_is_due(
         self, storage: Storage, clock: VirtualClock
-    ) -> None:  # PRIO-3, inclusive; nobody promoted it
+    ) -> None:  # PRIO-3, inclusive; not promoted before
         await enlist(storage)
         (wanted,) = await add(storage, a_job(delay=MINUTE))
         clock.advance(MINUTE)

@@ -1,4 +1,4 @@
-"""Jobs that nobody may start any more."""
+"""Jobs that may not start any more."""
 
 from __future__ import annotations
 

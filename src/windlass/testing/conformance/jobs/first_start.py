@@ -1,4 +1,4 @@
-"""What ends with a job's first start: its expiry, and a key held until then."""
+"""The first start of a job ends its expiry, and releases a key held until then."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["FirstStartConformance"]
 
 
 def _given_back(job: ClaimedJob) -> Transition:
-    """A release of a claim whose handler was never entered."""
+    """Return a release of a claim whose handler was never entered."""
     return release(job, by="w1", started=False)
 
 
@@ -91,7 +91,7 @@ class FirstStartConformance:
             assert await claim(storage) == []
             assert (await look(storage, running)).state is State.DISCARDED
 
-    async def test_what_a_leaving_worker_does_not_mention_was_not_started(
+    async def test_claims_that_a_leaving_worker_does_not_mention_were_not_started(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)

@@ -1,4 +1,4 @@
-"""What follows the end of a run: a job that is inserted together with it."""
+"""A job that is inserted together with the end of a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = ["FollowUpConformance", "OnFailureConformance"]
 
 
 def failing(job: ClaimedJob, then: NewJob, *, by: str = "") -> Transition:
-    """A final failure, and what is to follow it."""
+    """Return a final failure, and what is to follow it."""
     return replace(fail(job, by=by or job.worker, error=OOPS), then=then)
 
 
@@ -146,7 +146,7 @@ class FollowUpConformance:
 
     async def test_a_follow_up_that_is_stored_already_is_not_stored_again(
         self, storage: Storage
-    ) -> None:  # its id is made by whoever ends the claim, as all ids are
+    ) -> None:  # the caller that ends the claim makes its id, as all ids are made
         first, second = await started(storage), await started(storage)
         then = a_job(payload=b"first")
         await ended(storage, failing(first, then))
@@ -204,7 +204,7 @@ class FollowUpConformance:
         assert (await look(storage, then)).key_held
         assert not (await look(storage, running)).key_held
 
-    async def test_while_its_key_is_held_it_is_left_out_whatever_it_says(
+    async def test_while_its_key_is_held_it_is_left_out_with_any_on_conflict(
         self, storage: Storage
     ) -> None:
         (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b"old"))
@@ -226,7 +226,7 @@ class FollowUpConformance:
         assert (await look(storage, one)).key_held
         assert not await is_stored(storage, two)
 
-    async def test_a_limit_nobody_defined_is_an_error_and_nothing_has_happened(
+    async def test_an_undefined_limit_is_an_error_and_changes_nothing(
         self, storage: Storage
     ) -> None:
         other, running = await started(storage), await started(storage)
@@ -283,7 +283,7 @@ FULL = FollowUp(
 
 
 class OnFailureConformance:
-    """`NewJob.on_failure`: kept with the job for whoever will end it."""
+    """`NewJob.on_failure`: kept with the job for the worker that ends it."""
 
     async def test_it_comes_back_by_claim_and_by_every_look(self, storage: Storage) -> None:
         running = await started(storage, a_job(on_failure=FULL))
@@ -292,7 +292,9 @@ class OnFailureConformance:
         (found,) = await storage.admin.find(JobFilter(), limit=10)
         assert found.on_failure == FULL
 
-    async def test_what_is_left_out_comes_back_as_it_was_meant(self, storage: Storage) -> None:
+    async def test_omitted_fields_of_a_follow_up_come_back_as_defaults(
+        self, storage: Storage
+    ) -> None:
         running = await started(storage, a_job(on_failure=FollowUp(task="sorry")))
         assert running.on_failure == FollowUp(task="sorry")
 
@@ -304,7 +306,7 @@ class OnFailureConformance:
         assert (await look(storage, plain)).on_failure is None
         assert (await look(storage, followed)).on_failure == FULL
 
-    async def test_who_buries_a_worker_gets_it_with_the_orphan(self, storage: Storage) -> None:
+    async def test_the_reaper_gets_the_follow_up_with_the_orphan(self, storage: Storage) -> None:
         await started(storage, a_job(on_failure=FULL))
         await storage.workers.bury(["w1"])
         (orphan,) = await storage.workers.orphans(10)

@@ -96,7 +96,9 @@ class HistoryConformance:
         history = await storage.admin.history(running.claim.job)
         assert [past.claim_number for past in history] == list(range(9, 41))
 
-    async def test_what_ends_without_an_error_pushes_no_error_out(self, storage: Storage) -> None:
+    async def test_attempts_without_an_error_push_no_error_out_of_the_history(
+        self, storage: Storage
+    ) -> None:
         running = await started(storage, a_job(max_attempts=99))
         for number in range(1, 46):
             at_once = 0 * MINUTE

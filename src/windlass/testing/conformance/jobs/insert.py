@@ -46,7 +46,7 @@ __all__ = ["InsertConformance", "UniqueConformance"]
 
 
 class InsertConformance:
-    """What is stored of a new job."""
+    """The stored values of a new job."""
 
     async def test_a_new_job_waits_with_attempt_and_claim_number_zero(
         self, storage: Storage
@@ -140,7 +140,7 @@ class InsertConformance:
         assert (await look(storage, late)).due == clock.now() - HOUR
         assert ids(await claim(storage, 2)) == [late, fresh]
 
-    async def test_times_beyond_the_calendar_stop_nobody(
+    async def test_times_beyond_the_calendar_block_no_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)

@@ -69,7 +69,7 @@ class LostJobConformance:
         (fresh,) = await add(storage, a_job())
         assert ids(await claim(storage, 10)) == [fresh]
 
-    async def test_what_teaches_nothing_keeps_the_losses_and_the_solo_mark(
+    async def test_interrupted_snoozed_and_throttled_runs_keep_the_losses_and_the_solo_mark(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running = await started(storage)
@@ -106,7 +106,7 @@ class LostJobConformance:
         assert (job.state, job.attempt, job.error) == (State.FAILED, 1, GONE)
         assert (await look(storage, other)).state is State.WAITING
 
-    async def test_what_follows_a_loss_is_kept_with_the_job(
+    async def test_the_rule_for_a_loss_is_stored_with_the_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -122,7 +122,7 @@ class LostJobConformance:
         assert back.on_lost == "fail"
         assert (await claim_one(storage)).on_lost == "fail"
 
-    async def test_what_follows_a_loss_goes_along_to_another_store(
+    async def test_the_rule_for_a_loss_is_copied_to_another_store(
         self, storage: Storage, elsewhere: Storage
     ) -> None:
         told, plain = await add(storage, a_job(on_lost="fail"), a_job())

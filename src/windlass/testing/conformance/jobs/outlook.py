@@ -1,4 +1,4 @@
-"""What a look before a claim tells: whether it is worth it and, if not, when it may be."""
+"""`JobStore.outlook`: whether a claim is worth it and, if not, when it may be."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["OutlookConformance"]
 
 
 async def opens_in_a_minute(storage: Storage, clock: VirtualClock) -> None:
-    """Not now, not a moment before, and then."""
+    """Check that it opens in a minute: not now, not a moment before, and then."""
     begun = clock.now()
     for wait in (INSTANT * 0, MINUTE - INSTANT):
         clock.advance(wait)
@@ -109,7 +109,7 @@ class OutlookConformance:
         await add(storage, a_job())
         await opens_in_a_minute(storage, clock)
 
-    async def test_what_is_overdue_in_a_paused_queue_hides_no_other(
+    async def test_an_overdue_job_in_a_paused_queue_hides_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -121,7 +121,7 @@ class OutlookConformance:
         assert (outlook.claimable, outlook.next_at) == (False, clock.now() + MINUTE)
         assert (await storage.jobs.outlook(["paused"])).next_at is None
 
-    async def test_what_is_overdue_in_a_full_queue_hides_no_other(
+    async def test_an_overdue_job_in_a_full_queue_hides_no_other(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         most = QueueSettings(max_running=1)

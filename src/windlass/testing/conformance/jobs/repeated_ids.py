@@ -21,7 +21,7 @@ __all__ = ["RepeatedIdConformance"]
 
 
 async def _of_every_kind(storage: Storage) -> list[NewJob]:
-    """Jobs that stores may store in different ways."""
+    """Return jobs that stores may store in different ways."""
     await storage.limits.define([LimitSpec(name="api", concurrency=2)])
     return [
         a_job(),
@@ -32,7 +32,7 @@ async def _of_every_kind(storage: Storage) -> list[NewJob]:
 
 
 class RepeatedIdConformance:
-    """What an id that comes again does."""
+    """The effect of an id that is sent again."""
 
     async def test_the_same_call_again_is_answered_as_the_first_one(self, storage: Storage) -> None:
         jobs = await _of_every_kind(storage)
@@ -88,7 +88,9 @@ class RepeatedIdConformance:
             assert (stored.task, stored.payload) == (job.task, job.payload)
         assert await total(storage) == len(jobs)
 
-    async def test_an_order_that_names_another_call_is_refused(self, storage: Storage) -> None:
+    async def test_an_audited_insert_with_the_id_of_another_call_is_refused(
+        self, storage: Storage
+    ) -> None:
         job = a_job()
         await add(storage, job)
         with pytest.raises(IdConflict):

@@ -31,7 +31,7 @@ GONE = AttemptError("WorkerLost", "w1 did not come back; claimed 10 min ago")
 
 
 class RetryConformance:
-    """Terminal when ``attempt >= max_attempts``, whatever ended the attempt."""
+    """Terminal when ``attempt >= max_attempts``, for any end of the attempt."""
 
     async def test_n_attempts_are_n_runs(
         self, storage: Storage, clock: VirtualClock

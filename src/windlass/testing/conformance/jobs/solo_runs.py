@@ -34,7 +34,7 @@ GONE = AttemptError("WorkerLost", "the worker did not come back")
 
 
 async def suspected(storage: Storage, job: NewJob | None = None) -> ClaimedJob:
-    """A job that waits to run alone, due now."""
+    """Return a job that waits to run alone, due now."""
     running = await started(storage, job)
     await ended(storage, retry(running, by="w1", error=GONE, delay=0 * MINUTE, lost=2, solo=True))
     return running
@@ -48,7 +48,7 @@ class SoloConformance:
         (plain,) = await add(storage, a_job())
         assert ids(await claim(storage, 10)) == [plain]
 
-    async def test_callers_are_told_that_one_waits_to_run_alone(self, storage: Storage) -> None:
+    async def test_callers_learn_that_a_solo_job_waits(self, storage: Storage) -> None:
         await suspected(storage)
         assert (await ask(storage, 10)).solo_due
         assert not (await ask(storage, 10, queue="other")).solo_due
@@ -82,7 +82,7 @@ class SoloConformance:
         await started(storage, limited("one"))
         assert await claim(storage, 10, solo=True) == []
 
-    async def test_nobody_is_told_of_a_solo_job_whose_limits_are_closed(
+    async def test_a_solo_job_with_closed_limits_is_not_announced(
         self, storage: Storage
     ) -> None:  # an empty worker would wait for it in vain
         await at_most(storage, one=1)

@@ -32,7 +32,7 @@ __all__ = ["SuccessJobConformance"]
 
 
 class SuccessJobConformance:
-    """What follows a run that went well, or will go on."""
+    """Follow-ups of a run that succeeded, or will run again."""
 
     async def test_a_success_is_followed_in_the_same_step(
         self, storage: Storage, clock: VirtualClock
@@ -52,7 +52,7 @@ class SuccessJobConformance:
         await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
         assert ids(await claim(storage, 10)) == [then.id]
 
-    async def test_what_gives_way_to_a_cancel_request_is_followed_by_nothing(
+    async def test_a_transition_replaced_by_a_cancel_inserts_no_follow_up(
         self, storage: Storage
     ) -> None:
         running = [await started(storage) for _ in range(4)]
@@ -134,7 +134,7 @@ class SuccessJobConformance:
         assert await total(storage) == 2
         assert (await look(storage, holder)).key_held
 
-    async def test_a_run_that_goes_on_keeps_its_key_from_what_follows(
+    async def test_a_run_that_continues_keeps_its_key_from_its_follow_up(
         self, storage: Storage
     ) -> None:
         running = await started(storage, keyed("k"))
@@ -143,7 +143,7 @@ class SuccessJobConformance:
         assert await total(storage) == 1
         assert (await look(storage, running)).key_held
 
-    async def test_a_held_key_stops_no_end_whatever_is_said_about_conflicts(
+    async def test_a_held_key_stops_no_end_with_any_on_conflict(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b'"first"'))

@@ -34,7 +34,7 @@ _NOW = timedelta(0)
 
 
 async def missed(storage: Storage, delay: timedelta = MINUTE) -> ClaimedJob:
-    """A job that ``w1`` could not run, due again after ``delay``."""
+    """Return a job that ``w1`` could not run, due again after ``delay``."""
     running = await started(storage)
     await ended(storage, release(running, by="w1", delay=delay, missed=_WHY))
     return running

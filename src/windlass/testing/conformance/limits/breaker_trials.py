@@ -125,7 +125,7 @@ class BreakerTrialConformance:
             assert await state(storage) == BreakerState(2 + opened, opened, clock.now() + rest)
             await storage.jobs.cancel([trial.claim.job])
 
-    async def test_after_it_closed_the_rests_begin_at_the_first_again(
+    async def test_after_it_closed_the_waits_begin_at_the_first_again(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await tripped(storage)
@@ -251,7 +251,7 @@ class BreakerTrialConformance:
         async with woken(storage):
             await storage.limits.reset("shop")
 
-    async def test_resetting_a_limit_nobody_defined_is_an_error(self, storage: Storage) -> None:
+    async def test_resetting_an_undefined_limit_is_an_error(self, storage: Storage) -> None:
         await guard(storage)
         with pytest.raises(LimitUnknown):
             await storage.limits.reset("shoop")

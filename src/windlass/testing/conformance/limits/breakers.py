@@ -52,14 +52,14 @@ REST = timedelta(seconds=30)
 
 
 async def guard(storage: Storage, failures: int = 3, name: str = "shop") -> None:
-    """A breaker, and workers to claim with."""
+    """Define a breaker, and workers to claim with."""
     await enlist(storage, "w1", "w2")
     breaker = Breaker(failures, cool_down=REST, longest=4 * REST)
     await storage.limits.define([LimitSpec(name=name, breaker=breaker)])
 
 
 async def runs(storage: Storage, count: int, *limits: str) -> list[ClaimedJob]:
-    """So many running jobs behind the breaker."""
+    """Return this number of running jobs behind the breaker."""
     return [await started(storage, limited(*(limits or ("shop",)))) for _ in range(count)]
 
 
@@ -69,13 +69,13 @@ async def failed(storage: Storage, *running: ClaimedJob) -> None:
 
 
 async def tripped(storage: Storage, failures: int = 3) -> None:
-    """A breaker that has just opened for the first time."""
+    """Open a breaker for the first time."""
     await guard(storage, failures)
     await failed(storage, *await runs(storage, failures))
 
 
 async def state(storage: Storage, name: str = "shop") -> BreakerState:
-    """What is shown of a breaker."""
+    """Return the public state of a breaker."""
     (shown,) = await storage.limits.states(name)
     assert (shown.name, shown.key) == (name, "")
     assert shown.breaker is not None
@@ -83,9 +83,9 @@ async def state(storage: Storage, name: str = "shop") -> BreakerState:
 
 
 class BreakerConformance:
-    """What opens a breaker, and what does not."""
+    """The outcomes that open a breaker, and those that do not."""
 
-    async def test_so_many_failures_in_a_row_open_it_and_one_less_does_not(
+    async def test_it_opens_at_its_number_of_failures_and_not_before(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # BRK
         await guard(storage, 3)
@@ -132,7 +132,7 @@ class BreakerConformance:
             assert (await state(storage)).failures == count, outcome
         assert (await state(storage)).opened == 1
 
-    async def test_what_is_not_the_tasks_fault_is_no_failure_and_no_success(
+    async def test_outcomes_without_an_attempt_are_no_failure_and_no_success(
         self, storage: Storage
     ) -> None:
         await guard(storage, 2)

@@ -42,20 +42,20 @@ __all__ = ["ChangedRateConformance", "DrainConformance"]
 
 
 async def define(storage: Storage, rate: Rate, name: str = "api", most: int | None = None) -> None:
-    """A rate, and a worker to claim with."""
+    """Define a rate, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name=name, rate=rate, concurrency=most)])
 
 
 async def full_at(storage: Storage, name: str = "api", key: str = "") -> datetime | None:
-    """When a bucket is full again, as it is shown; None: it is full."""
+    """Return when a bucket is full again, as it is shown; None: it is full."""
     shown = [state for state in await storage.limits.states(name) if state.key == key]
     until = shown[0].spent_until if shown else None
     return until if until is not None and until > await storage.now() else None
 
 
 async def turned_away(storage: Storage, job: ClaimedJob, delay: timedelta = HOUR) -> None:
-    """The job has met a real refusal: whatever the buckets say, nothing is left."""
+    """End a claim by a real refusal: all its buckets are empty."""
     await ended(storage, throttle(job, by="w1", delay=delay, drains=True))
 
 
@@ -110,7 +110,7 @@ class DrainConformance:
         (job,) = await add(storage, limited("db"))
         assert ids(await claim(storage, 10)) == [job]
 
-    async def test_draining_a_limit_nobody_defined_is_an_error(self, storage: Storage) -> None:
+    async def test_draining_an_undefined_limit_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(LimitUnknown):
             await storage.limits.drain("nobody")
 

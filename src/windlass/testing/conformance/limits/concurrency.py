@@ -58,7 +58,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 
 class ConcurrencyConformance:
-    """At most so many claims at a time; each is given back when its claim ends."""
+    """A bounded number of claims at a time; each unit comes back when its claim ends."""
 
     async def test_no_more_than_the_limit_run_at_once(
         self, storage: Storage
@@ -98,7 +98,9 @@ class ConcurrencyConformance:
         await happened(storage, running, Raised(OOPS))
         assert ids(await claim(storage)) == [behind]
 
-    async def test_burial_alone_gives_nothing_back_and_reaping_does(self, storage: Storage) -> None:
+    async def test_declaring_a_worker_dead_frees_no_unit_and_reaping_does(
+        self, storage: Storage
+    ) -> None:
         await enlist(storage, "w2")
         await at_most(storage, db=1)
         await started(storage, limited("db"))

@@ -1,4 +1,4 @@
-"""Lanes: jobs that need the same limits wait in one line, and stop nobody else."""
+"""Lanes: jobs that need the same limits wait in one line, and delay no other job."""
 
 from __future__ import annotations
 

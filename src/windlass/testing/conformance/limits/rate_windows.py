@@ -38,7 +38,7 @@ def costs(*given: float) -> list[tuple[LimitUse, ...]]:
 
 
 async def claimed_by_all(storage: Storage) -> list[ClaimedJob]:
-    """What several workers get that ask at the same time."""
+    """Return the claims of several workers that ask at the same time."""
     replies = await asyncio.gather(*(claim(storage, 5, worker=worker) for worker in WORKERS))
     return [job for jobs in replies for job in jobs]
 
@@ -61,7 +61,7 @@ async def starts(
 
 
 def most_spent(begun: list[Start], per: timedelta, burst: int) -> float:
-    """The most that any half-open window spends; the fullest one begins at a start.
+    """Return the most that any half-open window spends; the fullest one begins at a start.
 
     What its last start owes beyond the burst is paid by the windows after it.
     """
@@ -73,7 +73,7 @@ def most_spent(begun: list[Start], per: timedelta, burst: int) -> float:
 
 
 class RateWindowConformance:
-    """Guarantee 6: at most n + burst - 1 starts in any half-open window, whoever asks."""
+    """Guarantee 6: at most n + burst - 1 starts in any half-open window, over all workers."""
 
     async def test_several_workers_at_once_never_overspend(
         self, storage: Storage, clock: VirtualClock
@@ -109,7 +109,7 @@ class RateWindowConformance:
         periods = (begun[-1][0] - begun[0][0]) / (10 * SECOND)
         assert sum(wanted[:-1]) <= 4 * periods + 3
 
-    async def test_whoever_comes_when_told_gets_the_whole_rate(
+    async def test_asking_at_next_at_gets_the_whole_rate(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         rate = Rate(7, 10 * SECOND, 3)

@@ -36,13 +36,13 @@ SECOND = timedelta(seconds=1)
 
 
 async def define(storage: Storage, n: float, per: timedelta, burst: int = 1) -> None:
-    """A limit named ``api``, and a worker to claim with."""
+    """Define a limit named ``api``, and a worker to claim with."""
     await enlist(storage)
     await storage.limits.define([LimitSpec(name="api", rate=Rate(n, per, burst))])
 
 
 def busiest(starts: list[datetime], per: timedelta) -> int:
-    """The most starts in any half-open window: the fullest one begins at a start."""
+    """Return the most starts in any half-open window: the fullest one begins at a start."""
     return max(sum(first <= start < first + per for start in starts) for first in starts)
 
 
@@ -134,9 +134,7 @@ class RateConformance:
         await happened(storage, running, Interrupted())
         assert await claim(storage, 10) == []
 
-    async def test_a_retry_needs_a_token_of_its_own(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
+    async def test_a_retry_needs_another_token(self, storage: Storage, clock: VirtualClock) -> None:
         await define(storage, 1, HOUR)
         running = await started(storage, limited("api"))
         await happened(storage, running, Raised(OOPS))

@@ -1,4 +1,4 @@
-"""`MaintenanceStore`: chores in bounded bites."""
+"""`MaintenanceStore`: background work in bounded steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["MaintenanceConformance"]
 class MaintenanceConformance:
     """Promotion, expiry, retention."""
 
-    async def test_promotion_goes_on_in_bites_until_nothing_is_due(
+    async def test_promotion_continues_in_chunks_until_nothing_is_due(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await add(storage, *(a_job(delay=MINUTE, queue=queue) for queue in "ababa"))
@@ -104,7 +104,7 @@ class MaintenanceConformance:
         clock.advance(HOUR)
         assert {*await storage.maintenance.expire(10)} == {*late}
 
-    async def test_expired_jobs_are_discarded_in_bites(
+    async def test_expired_jobs_are_discarded_in_chunks(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         jobs = await add(storage, *(a_job(expires=MINUTE, delay=DAY) for _ in range(3)))
@@ -135,7 +135,7 @@ class MaintenanceConformance:
         assert list(await storage.admin.get([won.claim.job])) == [None]
         assert (await look(storage, lost)).state is State.FAILED
 
-    async def test_pruning_takes_bites_and_the_history_with_it(
+    async def test_pruning_deletes_in_chunks_with_the_history(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # TTL-4, ADMIN-20, forge delete_batch_by_status_processes_in_chunks
         jobs = [await started(storage) for _ in range(5)]

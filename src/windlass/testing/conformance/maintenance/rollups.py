@@ -33,7 +33,7 @@ async def rollups(storage: Storage) -> list[Rollup]:
 
 
 def by_hour(minutes: list[Rollup]) -> Hours:
-    """What happened in each hour, queue and task."""
+    """Return the counts of each hour, queue and task."""
     hours: Hours = {}
     for one in minutes:
         key = (one.minute.replace(minute=0), one.queue, one.task)
@@ -60,7 +60,7 @@ async def worked(storage: Storage, clock: VirtualClock, minutes: int, every: tim
 
 
 async def compacted(storage: Storage, *, older_than: timedelta, limit: int) -> int:
-    """As often as it takes; how many rows that saved."""
+    """Compact as often as it takes. Return the number of rows saved."""
     saved = 0
     for _ in range(100):
         more = await storage.maintenance.compact_rollups(older_than=older_than, limit=limit)
@@ -84,7 +84,7 @@ class CompactionConformance:
         assert by_hour(after) == by_hour(before)
         assert len(after) == len(by_hour(before))
 
-    async def test_what_is_not_old_enough_keeps_its_minutes(
+    async def test_recent_rollups_keep_their_minutes(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await worked(storage, clock, 3, MINUTE)
@@ -98,7 +98,7 @@ class CompactionConformance:
         assert await compacted(storage, older_than=HOUR, limit=1000) > 0
         assert [one for one in await rollups(storage) if one.minute >= young[0].minute] == young
 
-    async def test_it_is_done_in_bites(self, storage: Storage, clock: VirtualClock) -> None:
+    async def test_it_is_done_in_chunks(self, storage: Storage, clock: VirtualClock) -> None:
         await worked(storage, clock, 6, 25 * MINUTE)
         clock.advance(DAY)
         before = await rollups(storage)

@@ -120,9 +120,9 @@ class ThrottleConformance:
 
 
 class CoolDownConformance:
-    """The queue: nobody takes anything from it until it has rested."""
+    """No worker claims from the queue until the cool-down ends."""
 
-    async def test_nobody_gets_anything_of_a_queue_before_its_rest_is_over(
+    async def test_no_worker_gets_jobs_of_a_queue_before_its_cool_down_ends(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage, "w2")
@@ -152,7 +152,7 @@ class CoolDownConformance:
         clock.advance(INSTANT)
         assert ids(await claim(storage)) == [waiting]
 
-    async def test_a_throttle_after_the_clock_was_set_back_rests_as_long_as_it_says(
+    async def test_a_throttle_after_the_clock_was_set_back_cools_for_its_full_length(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         hit = await started(storage)
@@ -183,7 +183,7 @@ class CoolDownConformance:
         reply = await storage.jobs.claim("w1", wants, total=1)
         assert reply.next_at == clock.now() + HOUR
 
-    async def test_other_queues_go_on(self, storage: Storage) -> None:
+    async def test_other_queues_continue(self, storage: Storage) -> None:
         await cooling(storage, HOUR)
         await add(storage, a_job())
         (other,) = await add(storage, a_job(queue="b"))
@@ -192,7 +192,7 @@ class CoolDownConformance:
         assert [job.claim.job for job in reply.jobs] == [other]
         assert await queue_record(storage, "b") == QueueRecord(queue="b")
 
-    async def test_a_queue_that_rests_is_not_claimable_and_still_active(
+    async def test_a_cooling_queue_is_not_claimable_and_still_active(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await cooling(storage, MINUTE)
@@ -202,7 +202,7 @@ class CoolDownConformance:
         clock.advance(MINUTE)
         assert (await storage.jobs.outlook(["default"])).claimable
 
-    async def test_a_job_to_run_alone_rests_too_and_nobody_is_told_of_it(
+    async def test_a_solo_job_cools_down_too_and_is_not_announced(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         alone = await suspected(storage)
@@ -246,7 +246,7 @@ class CoolDownConformance:
         assert answer.cool_until == (await queue_record(storage)).cool_until == until
         assert (await look(storage, running)).due == until
 
-    async def test_rests_grow_with_the_hits_in_a_row_up_to_the_last_of_the_curve(
+    async def test_cool_downs_grow_with_the_hits_in_a_row_up_to_the_last_of_the_curve(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # THROT-3, THROT-6
         curve = (MINUTE, 5 * MINUTE, 7 * MINUTE)
@@ -290,7 +290,7 @@ class CoolDownConformance:
         assert sum(answer.cooled for answer in answers) == 1
         assert (await queue_record(storage)).cool_downs == 1
 
-    async def test_a_hit_while_it_rests_prolongs_nothing_but_its_own_wait(
+    async def test_a_hit_during_a_cool_down_delays_only_its_own_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # THROT-4
         first, second = await started(storage), await started(storage)
@@ -310,7 +310,7 @@ class CoolDownConformance:
         assert (answer.cool_until, answer.cooled) == (clock.now() + HOUR, True)
         assert (await queue_record(storage)).cool_downs == 2
 
-    async def test_every_queue_rests_for_itself(
+    async def test_every_queue_cools_down_separately(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await cooling(storage, MINUTE, HOUR, queue="a")
@@ -353,9 +353,7 @@ class CoolDownConformance:
         assert list(await storage.queues.queues()) == []
         assert (await look(storage, running)).throttled == 0
 
-    async def test_neither_resuming_nor_an_order_to_run_now_ends_a_rest(
-        self, storage: Storage
-    ) -> None:
+    async def test_neither_resuming_nor_run_now_ends_a_cool_down(self, storage: Storage) -> None:
         await cooling(storage, HOUR)
         jobs = await add(storage, a_job(delay=DAY))
         await storage.admin.pause("default")

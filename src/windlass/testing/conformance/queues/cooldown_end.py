@@ -57,7 +57,7 @@ class CooldownEndConformance:
         await add(storage, a_job())
         assert await claim(storage) == []
 
-    async def test_a_success_forgets_rests_that_ended_two_minutes_ago_and_not_an_instant_sooner(
+    async def test_a_success_resets_cool_downs_that_ended_two_minutes_ago_not_sooner(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # THROT-5, THROT-6
         early, late = await started(storage), await started(storage)

@@ -1,4 +1,4 @@
-"""Queues of which only so many jobs run at once, in the whole cluster."""
+"""Queues with a bound on running jobs, in the whole cluster."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 
 
 async def let_run(storage: Storage, most: int, queue: str = "default") -> None:
-    """At most so many of a queue, and workers to claim with."""
+    """Set the bound of a queue, and return workers to claim with."""
     await enlist(storage, "w1", "w2")
     await settle(storage, QueueSettings(max_running=most), queue)
 
@@ -119,7 +119,9 @@ class MaxRunningConformance:
         await happened(storage, running, Raised(OOPS))
         assert ids(await claim(storage)) == [behind]
 
-    async def test_burial_makes_no_room_and_reaping_does(self, storage: Storage) -> None:
+    async def test_declaring_a_worker_dead_makes_no_room_and_reaping_does(
+        self, storage: Storage
+    ) -> None:
         await let_run(storage, 1)
         await started(storage)
         (behind,) = await add(storage, a_job(priority=-1))

@@ -30,7 +30,7 @@ __all__ = ["RetentionConformance"]
 
 
 async def done(storage: Storage, *queues: str, state: State = State.SUCCEEDED) -> None:
-    """One ended job in each of these queues."""
+    """Store one ended job in each of these queues."""
     await enlist(storage)
     for queue in queues:
         await add(storage, a_job(queue=queue))
@@ -107,7 +107,7 @@ class RetentionConformance:
         assert await prune(storage, 0 * HOUR, {"b": HOUR}) == 2
         assert await kept(storage) == {"b": 1}
 
-    async def test_queues_that_nobody_knows_may_be_set_apart(
+    async def test_unknown_queues_may_be_set_apart(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await done(storage, "a")
@@ -141,7 +141,7 @@ class RetentionConformance:
             {},
         ]
 
-    async def test_the_bites_are_those_of_all_queues_together(
+    async def test_the_limit_counts_all_queues_together(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await done(storage, *"aaabbcc")
@@ -151,7 +151,7 @@ class RetentionConformance:
         assert counts == [3, 3, 1, 0]
         assert await total(storage) == 0
 
-    async def test_what_is_kept_does_not_stop_the_bites_behind_it(
+    async def test_kept_jobs_never_stop_the_deletion_of_later_ones(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await done(storage, *"aaaaa")
@@ -174,7 +174,7 @@ class RetentionConformance:
         assert (counts["a"].succeeded, counts["a"].failed, counts["a"].cancelled) == (1, 0, 0)
         assert (counts["b"].succeeded, counts["b"].failed, counts["b"].cancelled) == (1, 1, 1)
 
-    async def test_waiting_and_running_jobs_are_kept_whatever_is_said(
+    async def test_waiting_and_running_jobs_are_always_kept(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)

@@ -1,4 +1,4 @@
-"""What operators set for a queue while everything runs."""
+"""Settings that operators change while workers run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FULL = QueueSettings(
 
 
 async def settle(storage: Storage, new: QueueSettings, queue: str = "default") -> None:
-    """Change a queue's settings, whatever they are."""
+    """Change a queue's settings, with any stored ones."""
     old = (await queue_record(storage, queue)).settings
     assert await storage.queues.change(queue, new, old=old)
 

@@ -61,7 +61,7 @@ class FireConformance:
         assert ids(await claim(storage, 10)) == [jobs[1].id, jobs[0].id]
         assert ids(await claim(storage, 10, queue="other")) == [jobs[2].id]
 
-    async def test_jobs_of_several_writes_stand_in_order(self, storage: Storage) -> None:
+    async def test_jobs_of_several_writes_are_in_order(self, storage: Storage) -> None:
         await enlist(storage)
         jobs = [a_job() for _ in range(6)]
         writes = [a_write(f"s{9 - i}", jobs=tuple(jobs[2 * i : 2 * i + 2])) for i in range(3)]
@@ -144,7 +144,7 @@ class FireConformance:
         assert (await look(storage, other)).state is State.WAITING
         assert (await look(storage, job)).key_held
 
-    async def test_a_write_is_held_whatever_its_job_says_about_conflicts(
+    async def test_a_write_is_held_with_any_on_conflict_of_its_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         (holder,) = await add(storage, keyed("k", payload=b'"first"'))
@@ -194,7 +194,7 @@ class FireConformance:
         assert await storage.schedules.rows() == [row]
         assert await total(storage) == 0
 
-    async def test_jobs_with_limits_stand_in_their_lane(self, storage: Storage) -> None:
+    async def test_jobs_with_limits_are_in_their_lane(self, storage: Storage) -> None:
         await at_most(storage, db=1)
         first, second, plain = limited("db"), limited("db"), a_job()
         await made(storage, jobs=(first, second, plain))

@@ -38,23 +38,23 @@ ODD_NAMES = (
 
 
 def a_write(name: str = "s", revision: int = 0, **asked: Any) -> ScheduleWrite:
-    """A write nobody said anything special about, but for what is asked."""
+    """Return a write with defaults, except for the given values."""
     return replace(ScheduleWrite(name=name, revision=revision, body=b"{}"), **asked)
 
 
 async def written(storage: Storage, *writes: ScheduleWrite) -> list[Written]:
-    """What becomes of them in one call."""
+    """Return the results of several writes in one call."""
     return [answer.what for answer in await storage.schedules.write(writes)]
 
 
 async def made(storage: Storage, name: str = "s", **asked: Any) -> ScheduleRow:
-    """A new schedule."""
+    """Return a new schedule."""
     assert await written(storage, a_write(name, **asked)) == [WRITTEN]
     return await stored(storage, name)
 
 
 async def stored(storage: Storage, name: str = "s") -> ScheduleRow:
-    """The stored schedule, which must be there."""
+    """Return the stored schedule, which must be there."""
     found = {row.name: row for row in await storage.schedules.rows()}
     assert name in found, f"there is no schedule {name!r}"
     return found[name]
@@ -166,7 +166,7 @@ class ScheduleConformance:
             after = rows[-1].name
         assert paged == every
 
-    async def test_every_name_is_a_schedule_of_its_own(
+    async def test_every_name_is_a_separate_schedule(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for name in ODD_NAMES:
@@ -289,7 +289,7 @@ class ScheduleConformance:
 
 
 class DueConformance:
-    """What is due, the longest first, and when to look again."""
+    """The due schedules, the longest overdue first, and the next instant."""
 
     async def test_a_schedule_is_due_from_the_very_instant(
         self, storage: Storage, clock: VirtualClock

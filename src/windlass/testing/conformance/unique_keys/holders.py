@@ -1,4 +1,4 @@
-"""Who can be replaced, by whom, and how often."""
+"""Which holders can be replaced, by which jobs, and how often."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["KeyHolderConformance"]
 
 
 class KeyHolderConformance:
-    """A holder that is not waiting stays as it is, whatever comes."""
+    """A holder that is not waiting stays as it is, with any new job."""
 
     async def test_a_retrying_job_is_replaced_and_keeps_what_it_has_behind_it(
         self, storage: Storage, clock: VirtualClock
@@ -179,7 +179,7 @@ class KeyHolderConformance:
         await replaced(storage, first.id, second)
         assert (await look(storage, first)).payload == b"2"
 
-    async def test_a_limit_nobody_defined_replaces_nothing(self, storage: Storage) -> None:
+    async def test_an_undefined_limit_replaces_nothing(self, storage: Storage) -> None:
         (holder,) = await add(storage, keyed("k"))
         before = await look(storage, holder)
         new = meeting(OnConflict.REPLACE, payload=b"new", limits=(LimitUse("nobody"),))

@@ -43,7 +43,7 @@ class KeyConflictConformance:
             await insert(storage, meeting(OnConflict.RAISE))
         assert (caught.value.key, caught.value.holder) == ("k", holder)
 
-    async def test_whoever_holds_the_key_it_is_an_error(
+    async def test_any_holder_of_the_key_is_an_error(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await started(storage, keyed("running"))
@@ -84,7 +84,7 @@ class KeyConflictConformance:
         answer = Inserted(job.id, created=True, repeated=True)
         assert await insert(storage, job) == answer
 
-    async def test_a_holder_past_its_expiry_refuses_nobody(
+    async def test_an_expired_holder_refuses_no_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         old = keyed("k", expires=HOUR, limits=(LimitUse("db"),))

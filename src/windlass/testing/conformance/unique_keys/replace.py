@@ -38,7 +38,7 @@ REPLACING = (OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLAC
 def meeting(
     what: OnConflict, key: str = "k", window: Window = Window.UNTIL_FINISHED, **asked: Any
 ) -> NewJob:
-    """A job with a key, and with an opinion about whoever holds it."""
+    """Return a job with a key, and with a rule for its holder."""
     period = HOUR if window is Window.FOR_A_TIME else None
     return a_job(unique=UniqueKey(key, window, period, what), **asked)
 
@@ -49,7 +49,7 @@ async def insert(storage: Storage, job: NewJob) -> Inserted:
 
 
 async def replaced(storage: Storage, holder: JobId, by: NewJob) -> None:
-    """The holder takes over what ``by`` asks for."""
+    """Check that the holder takes over the values of ``by``."""
     assert await insert(storage, by) == Inserted(holder, created=False, replaced=True)
     assert list(await storage.admin.get([by.id])) == [None]
 
@@ -166,7 +166,7 @@ class ReplaceConformance:
             await replaced(storage, holder, new)
             assert (await look(storage, holder)).due == due
 
-    async def test_the_expiry_is_that_of_a_new_job_whatever_is_replaced(
+    async def test_every_replace_sets_the_expiry_of_the_new_job(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         for what in REPLACING:

@@ -1,4 +1,4 @@
-"""`WorkerStore`: who is overdue, what burial means, and whose claims the reaper may end."""
+"""`WorkerStore`: overdue workers, declaring them dead, and the claims that the reaper may end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ LEASE = timedelta(seconds=30)
 
 
 class WorkerDeathConformance:
-    """The dead are told from the late, and lose nothing before the reaper says so."""
+    """Dead workers are told from late ones, and lose nothing before the reaper ends
+    their claims.
+    """
 
     async def test_a_worker_is_overdue_when_its_lease_has_passed_not_before(
         self, storage: Storage, clock: VirtualClock
@@ -76,7 +78,7 @@ class WorkerDeathConformance:
         clock.advance(HOUR)
         assert list(await storage.workers.overdue()) == ["w3"]
 
-    async def test_a_burial_names_those_it_turned(
+    async def test_declaring_dead_names_the_workers_it_changed(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage, "w1", "w2", "w3")
@@ -88,7 +90,7 @@ class WorkerDeathConformance:
         assert records["w1"].ended_at == clock.now()
         assert records["w3"].state is WorkerState.GONE
 
-    async def test_the_overdue_are_buried_and_named(
+    async def test_overdue_workers_are_declared_dead_and_named(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage, "late", "punctual")
@@ -102,7 +104,7 @@ class WorkerDeathConformance:
         assert records["late"].ended_at == clock.now()
         assert records["punctual"].state is WorkerState.LIVE
 
-    async def test_a_beat_between_the_look_and_the_burial_keeps_its_worker_alive(
+    async def test_a_heartbeat_after_the_check_keeps_its_worker_alive(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -112,7 +114,7 @@ class WorkerDeathConformance:
         assert list(await storage.workers.bury_overdue(overdue)) == []
         assert (await ask(storage)).live
 
-    async def test_only_those_that_were_looked_at_are_buried(
+    async def test_only_the_named_workers_are_declared_dead(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage, "w1", "w2")
@@ -120,12 +122,12 @@ class WorkerDeathConformance:
         assert list(await storage.workers.bury_overdue(["w1"])) == ["w1"]
         assert (await ask(storage, worker="w2")).live
 
-    async def test_burial_ends_no_claim(self, storage: Storage) -> None:
+    async def test_declaring_a_worker_dead_ends_no_claim(self, storage: Storage) -> None:
         running = await started(storage)
         await storage.workers.bury(["w1"])
         assert (await look(storage, running)).state is State.RUNNING
 
-    async def test_a_buried_worker_may_finish_until_its_claim_is_ended(
+    async def test_a_dead_worker_may_finish_until_its_claim_is_ended(
         self, storage: Storage
     ) -> None:
         quick, slow = await started(storage), await started(storage)
@@ -160,7 +162,7 @@ class WorkerDeathConformance:
         await storage.workers.bury(["dead"])
         assert list(await storage.workers.orphans(10)) == [replace(lost, payload=b"")]
 
-    async def test_orphans_of_many_workers_come_in_bites_worker_by_worker(
+    async def test_orphans_of_many_workers_come_in_chunks_worker_by_worker(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         wanted = []
@@ -173,7 +175,7 @@ class WorkerDeathConformance:
         orphans = ids(list(await storage.workers.orphans(10)))
         assert orphans == [first, fourth, second, fifth, third]
 
-    async def test_orphans_come_in_bites_oldest_claim_first(
+    async def test_orphans_come_in_chunks_oldest_claim_first(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -191,7 +193,7 @@ class WorkerDeathConformance:
         await happened(storage, orphan, Lost(OOPS), by="reaper")
         assert list(await storage.workers.orphans(10)) == []
 
-    async def test_the_orphan_of_a_buried_worker_runs_elsewhere(
+    async def test_the_orphan_of_a_dead_worker_runs_elsewhere(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # A26, DELIV-1
         await enlist(storage, "w2")
@@ -204,20 +206,20 @@ class WorkerDeathConformance:
 
 
 class SteadyLeaseConformance:
-    """For stores on this machine: their leases run on a clock that nobody can step.
+    """For stores on this machine: their leases run on a clock that cannot be stepped.
 
-    A server has its wall clock only. Stepped forward it may make living workers overdue once;
-    their claims are fenced, and they go on under a new identity.
+    A server has its wall clock only. Stepped forward it may make living workers overdue once; their
+    claims are fenced, and they continue under a new identity.
     """
 
-    async def test_a_stepped_wall_clock_makes_nobody_overdue(
+    async def test_a_stepped_wall_clock_makes_no_worker_overdue(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # guarantee 9
         await enlist(storage)
         clock.jump(clock.now() + DAY)
         assert list(await storage.workers.overdue()) == []
 
-    async def test_a_wall_clock_stepped_back_keeps_nobody_alive(
+    async def test_a_wall_clock_stepped_back_keeps_no_worker_alive(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # guarantee 9
         await enlist(storage)

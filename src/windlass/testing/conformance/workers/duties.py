@@ -14,12 +14,12 @@ __all__ = ["DutyConformance"]
 
 
 async def duties(storage: Storage) -> dict[str, Duty]:
-    """What each worker is asked to do."""
+    """Return the duty of each worker."""
     return {record.start.id: record.duty for record in await storage.workers.workers()}
 
 
 async def records(storage: Storage) -> list[AuditRecord]:
-    """Who ordered what."""
+    """Return the audit log."""
     return list(await storage.orders.audits(limit=10))
 
 
@@ -31,7 +31,7 @@ class DutyConformance:
         assert await duties(storage) == {"w1": Duty.WORK}
         assert (await storage.workers.beat("w1")).duty is Duty.WORK
 
-    async def test_a_beat_tells_a_worker_its_duty(self, storage: Storage) -> None:
+    async def test_a_heartbeat_returns_the_duty_of_the_worker(self, storage: Storage) -> None:
         await enlist(storage, "w1", "w2")
         for duty in (Duty.QUIET, Duty.WORK, Duty.STOP):
             assert await storage.workers.assign(["w1"], duty) == ["w1"]
@@ -39,7 +39,9 @@ class DutyConformance:
             assert (await storage.workers.beat("w2")).duty is Duty.WORK
             assert await duties(storage) == {"w1": duty, "w2": Duty.WORK}
 
-    async def test_a_duty_outlives_beats_and_another_registration(self, storage: Storage) -> None:
+    async def test_a_duty_outlives_heartbeats_and_another_registration(
+        self, storage: Storage
+    ) -> None:
         await enlist(storage)
         await storage.workers.assign(["w1"], Duty.QUIET)
         await storage.workers.beat("w1", memory=1)
@@ -53,7 +55,7 @@ class DutyConformance:
         assert await storage.workers.assign(["w1"], Duty.QUIET) == []
         assert (await storage.workers.beat("w1")).duty is Duty.STOP
 
-    async def test_only_the_living_are_asked_and_named_once_in_order(
+    async def test_only_live_workers_get_a_duty_and_are_named_once_in_order(
         self, storage: Storage
     ) -> None:
         await enlist(storage, "w1", "w2", "dead", "gone")
@@ -85,7 +87,7 @@ class DutyConformance:
         (record,) = await records(storage)
         assert (record.note, record.count, record.at) == (note, 2, clock.now())
 
-    async def test_an_order_without_effect_leaves_no_record(self, storage: Storage) -> None:
+    async def test_a_duty_without_effect_leaves_no_record(self, storage: Storage) -> None:
         await enlist(storage)
         await storage.workers.assign(["w1", "nobody"], Duty.WORK, audit=a_note())
         await storage.workers.assign(["nobody"], Duty.STOP, audit=a_note())
@@ -97,7 +99,7 @@ class DutyConformance:
         beat = await storage.workers.beat("w1")
         assert (beat.live, beat.holding) == (True, [running.claim])
 
-    async def test_of_orders_at_once_a_stop_wins(self, storage: Storage) -> None:
+    async def test_of_concurrent_duties_a_stop_wins(self, storage: Storage) -> None:
         await enlist(storage)
         wanted = [Duty.QUIET, Duty.STOP, Duty.WORK, Duty.QUIET]
         await asyncio.gather(*(storage.workers.assign(["w1"], duty) for duty in wanted))

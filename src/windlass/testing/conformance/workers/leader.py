@@ -42,7 +42,7 @@ class LeaderConformance:
         await storage.leader.lead("reaper", "w1", MINUTE)
         assert await storage.leader.lead("pruner", "w2", MINUTE)
 
-    async def test_who_resigns_leads_nothing_any_more(self, storage: Storage) -> None:
+    async def test_a_worker_that_resigns_leads_no_role(self, storage: Storage) -> None:
         await storage.leader.lead("reaper", "w1", MINUTE)
         await storage.leader.lead("pruner", "w1", MINUTE)
         await storage.leader.lead("other", "w2", MINUTE)

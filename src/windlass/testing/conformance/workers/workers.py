@@ -39,7 +39,7 @@ LEASE = timedelta(seconds=30)
 
 
 class HeartbeatConformance:
-    """Rows, beats and what a worker is told."""
+    """Rows, heartbeats and the duties that workers get."""
 
     async def test_a_registered_worker_is_live_and_listed(
         self, storage: Storage, clock: VirtualClock
@@ -78,7 +78,7 @@ class HeartbeatConformance:
             assert told.clock == start.clock
             assert (told.signatures, told.pools) == (start.signatures, start.pools)
 
-    async def test_a_beat_says_how_much_memory_is_used(self, storage: Storage) -> None:
+    async def test_a_heartbeat_reports_the_memory_in_use(self, storage: Storage) -> None:
         async def memory() -> int | None:
             (record,) = await storage.workers.workers()
             return record.memory
@@ -116,14 +116,16 @@ class HeartbeatConformance:
         assert (record.state, record.running) == (WorkerState.LIVE, 1)
         assert (await look(storage, running)).state is State.RUNNING
 
-    async def test_registering_does_not_revive_a_buried_worker(self, storage: Storage) -> None:
+    async def test_registering_does_not_revive_a_dead_worker(self, storage: Storage) -> None:
         await enlist(storage)
         await storage.workers.bury(["w1"])
         await enlist(storage)
         (record,) = await storage.workers.workers()
         assert record.state is WorkerState.DEAD
 
-    async def test_a_beat_renews_the_lease(self, storage: Storage, clock: VirtualClock) -> None:
+    async def test_a_heartbeat_renews_the_lease(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
         await enlist(storage)
         clock.advance(LEASE)
         beat = await storage.workers.beat("w1")
@@ -133,7 +135,7 @@ class HeartbeatConformance:
         (record,) = await storage.workers.workers()
         assert record.beat_at == clock.now() - LEASE
 
-    async def test_a_late_beat_that_finds_its_row_live_renews_it(
+    async def test_a_late_heartbeat_that_finds_its_row_live_renews_it(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await enlist(storage)
@@ -141,7 +143,7 @@ class HeartbeatConformance:
         assert (await storage.workers.beat("w1")).live
         assert list(await storage.workers.overdue()) == []
 
-    async def test_a_beat_says_what_the_worker_holds(self, storage: Storage) -> None:
+    async def test_a_heartbeat_returns_the_claims_of_the_worker(self, storage: Storage) -> None:
         mine = [await started(storage), await started(storage)]
         await started(storage, worker="w2")
         beat = await storage.workers.beat("w1")
@@ -149,7 +151,7 @@ class HeartbeatConformance:
         await happened(storage, mine[0], Succeeded())
         assert list((await storage.workers.beat("w1")).holding) == [mine[1].claim]
 
-    async def test_a_claim_whose_answer_was_lost_is_found_by_the_next_beat(
+    async def test_a_claim_whose_answer_was_lost_is_found_by_the_next_heartbeat(
         self, storage: Storage
     ) -> None:  # guarantee 8
         await enlist(storage)
@@ -161,9 +163,9 @@ class HeartbeatConformance:
         again = await claim_one(storage)
         assert (again.claim.job, again.attempt) == (wanted, 1)
 
-    async def test_a_beat_may_come_from_another_event_loop(
+    async def test_a_heartbeat_may_come_from_another_event_loop(
         self, storage: Storage, clock: VirtualClock
-    ) -> None:  # the heartbeat has a thread of its own
+    ) -> None:  # the heartbeat has a separate thread
         running = await started(storage)
         clock.advance(LEASE)
 
@@ -180,7 +182,7 @@ class HeartbeatConformance:
         clock.advance(LEASE)
         assert list(await storage.workers.overdue()) == []
 
-    async def test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it(
+    async def test_the_heartbeat_of_a_dead_worker_reports_that_and_does_not_revive_it(
         self, storage: Storage
     ) -> None:
         await enlist(storage)
@@ -189,7 +191,9 @@ class HeartbeatConformance:
         (record,) = await storage.workers.workers()
         assert record.state is WorkerState.DEAD
 
-    async def test_the_beat_of_a_worker_without_a_row_says_so(self, storage: Storage) -> None:
+    async def test_the_heartbeat_of_a_worker_without_a_row_is_not_live(
+        self, storage: Storage
+    ) -> None:
         assert not (await storage.workers.beat("nobody")).live
         assert list(await storage.workers.workers()) == []
 
@@ -211,7 +215,7 @@ class WorkerLeaveConformance:
         assert (record.state, record.ended_at) == (WorkerState.GONE, clock.now())
         assert record.running == 0
 
-    async def test_what_was_given_back_is_ready_for_others(self, storage: Storage) -> None:
+    async def test_released_jobs_are_ready_for_other_workers(self, storage: Storage) -> None:
         running = await started(storage)
         await enlist(storage, "w2")
         await storage.workers.leave("w1", [])
@@ -230,7 +234,7 @@ class WorkerLeaveConformance:
         (record,) = await storage.workers.workers()
         assert (record.state, record.ended_at) == (WorkerState.GONE, left)
 
-    async def test_a_buried_worker_that_leaves_gives_back_its_claims_and_stays_dead(
+    async def test_a_dead_worker_that_leaves_gives_back_its_claims_and_stays_dead(
         self, storage: Storage
     ) -> None:
         running = await started(storage)

@@ -4,7 +4,7 @@
 local GRACE, MOST_HITS = 120000000, 30 -- as in _core/limits/cooldown.py
 local brakes = {}
 
--- Until when a queue rests (0: no rest is known), its rests in a row, how many may run (0: any
+-- End of a queue's cool-down (0: none), its cool-downs in a row, how many may run (0: any
 -- number); false for most queues, which have none of it.
 local function brake_of(queue)
   local brake = brakes[queue]
@@ -34,7 +34,7 @@ local function cooling_until(queue)
   return brake and brake.till > now and brake.till
 end
 
--- How many more jobs of a queue may start, whatever limits they have; nil: any number.
+-- How many more jobs of a queue may start, apart from their limits; nil: any number.
 local function queue_room(queue)
   local brake = brake_of(queue)
   if not brake then
@@ -48,8 +48,8 @@ local function queue_room(queue)
   return math.max(0, brake.most - running - (counted[RUNNING .. queue] or 0))
 end
 
--- Send a queue to rest, by the list of how long; the answer is until when, and 1 if it did not rest
--- already: many who hit one limiter are one hit. By a clock that was set back a rest begins where all
+-- Start a cool-down, by the list of durations. Returns its end, and 1 if the queue was not cooling
+-- already: many hits of one limit count once. By a clock that was set back a cool-down begins where all
 -- others stand: `mend_gates` moves it with them.
 local function cool(queue, cools, delay)
   local brake = brake_of(queue) or { till = 0, hits = 0, most = 0 }
@@ -63,7 +63,7 @@ local function cool(queue, cools, delay)
   return till - back, 1
 end
 
--- A success: a rest that lies long enough in the past is forgotten.
+-- A success resets a cool-down that ended long enough ago.
 local function forgive(queue)
   local brake = brake_of(queue)
   if brake and brake.till ~= 0 and brake.till <= now - GRACE then

@@ -1,5 +1,5 @@
 -- Ended jobs, apart by state and queue because queues keep them for different times; and of each
--- state the queues by their oldest one, so that nobody goes through all queues.
+-- state the queues by their oldest one, so that no caller goes through all queues.
 -- use: jobs
 
 local thinned = {}

@@ -28,7 +28,7 @@ local function drop_claim(worker, id)
   idle[worker] = true
 end
 
--- Workers that are not live and hold nothing are nobody's concern.
+-- Workers that are not live and hold nothing are ignored.
 function ending.settle_workers()
   for worker in pairs(idle) do
     if redis.call('EXISTS', prefix .. 'running:' .. worker) == 0
@@ -147,7 +147,7 @@ function ending.note_start(job, started)
   end
 end
 
--- Do what a transition says to a job whose claim it holds. The answer: until when its queue rests, and
+-- Do what a transition says to a job whose claim it holds. The answer: the end of its queue's cool-down, and
 -- 1 if that begins now; nil where nothing was said of it.
 function ending.accept(job, verb, transition)
   local due, till, begins = after(now, transition[7]), nil, nil
@@ -233,7 +233,7 @@ local function settle_claims()
   wake()
 end
 
--- The answer, as insert.lua gives it, if a follow-up of these needs a limit that nobody defined.
+-- The answer, as insert.lua gives it, if a follow-up of these needs an undefined limit.
 local function missing_limit(transitions)
   local items = {}
   for _, transition in ipairs(transitions) do

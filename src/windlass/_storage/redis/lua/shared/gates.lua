@@ -12,7 +12,7 @@ local function gate_of(use)
 end
 
 -- {JSON, spacing|nil, burst|nil, concurrency|nil}, of a breaker besides its failures and how long it
--- opens, each time in a row; or false for a limit nobody knows.
+-- opens, each time in a row; or false for an unknown limit.
 local function spec_of(name)
   local spec = specs[name]
   if spec == nil then
@@ -38,7 +38,7 @@ local function spent_until(name, key, gate)
   return spent[gate]
 end
 
--- How long so many tokens take to refill.
+-- How long a number of tokens takes to refill.
 local function span(spec, tokens)
   return math.ceil(math.min(spec[2] * tokens, LONGEST))
 end
@@ -112,7 +112,7 @@ end
 -- --- what jobs take ---
 
 -- What keeps these uses from starting now: gate, cost (or UNIT), and when they can; nil: nothing.
--- A missing unit comes first, because nobody knows when it returns; then the tokens that take
+-- A missing unit comes first, because its return has no known time; then the tokens that take
 -- longest.
 local function shut(uses)
   local gate, cost, at

@@ -1,5 +1,5 @@
 -- Jobs as tables, and back. For everything but the plain path of claims and successes, which
--- reads and writes the records where it stands.
+-- reads and writes the records in place.
 --
 -- A job: id, asked and kept (the stored records), seq, created, priority, budget, marks (of the
 -- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
@@ -14,7 +14,7 @@ local FRONT = '>BBxi8xi8xi8xHc0xHc0'
 local FRONT_WRITTEN = '>BBBi8Bi8Bi8BHc0BHc0'
 -- Then number, attempt, lost, started, finished, expires, missed, ended number, ended verb, worker, by.
 local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
-local INT, TEXT = 211, 218 -- what stands in front of an integer and of a text
+local INT, TEXT = 211, 218 -- the prefixes of an integer and of a text
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
 -- Flags of a state record. FREES: its end frees a key or a limit. THROTTLED: there is a number.
 -- SPENT: a key held until the start was given up for good.
@@ -192,7 +192,7 @@ end
 
 local counted = {}
 
--- So many jobs more (or less) of a queue are in this state. Written by `flush_counts`.
+-- Add to the count of a queue's jobs in this state, or subtract. Written by `flush_counts`.
 local function count(queue, state, change)
   local field = state .. queue
   counted[field] = (counted[field] or 0) + change
@@ -232,7 +232,7 @@ local function note_dead(id, reason, asked, kept)
 end
 
 -- The same, and take its job away with all that is known of it. What key it holds cannot be read:
--- `key_holder` finds out that nobody does.
+-- `key_holder` finds out that no job does.
 local function bury_record(queue, id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
   for _, key in ipairs({

@@ -2,7 +2,7 @@
 
 local journal = {}
 
--- These jobs are taken away, and what is written of them. Most often nothing is, of nobody.
+-- These jobs are taken away, and what is written of them. Most jobs have nothing written.
 function journal.forget(ids)
   if journal.any == nil then
     journal.any = redis.call('EXISTS', prefix .. 'journal') == 1

@@ -1,8 +1,8 @@
--- Lanes: where limited jobs wait, so that a closed limit stops nobody else; and bays, where lanes
+-- Lanes: where limited jobs wait, so that a closed limit delays no other job; and bays (lane groups), where lanes
 -- stand that last waited for the same of one gate. A bay is open or closed as a whole. What they are
 -- for is said in the SQLite backend's lanes.py. Nothing here touches all lanes of a limit.
 --
--- Whoever changes the jobs of a lane says so (`enter_lane`, `leave_lane`) and calls `settle_lanes`
+-- A script that changes the jobs of a lane records that (`enter_lane`, `leave_lane`) and calls `settle_lanes`
 -- before the end: heads are read from the lines themselves, so they cannot drift.
 -- use: jobs gates
 
@@ -13,7 +13,7 @@ local touched, parked = {}, {}
 
 -- --- places ---
 
--- Where a waiting job stands among those of its priority: see layout.py. Kind is its last byte.
+-- Position of a waiting job among those of its priority: see layout.py. Kind is its last byte.
 local function place_at(due, seq, id, kind)
   if due < 0 then
     return '\0' .. struct.pack('>dd', due + 2 ^ 56, seq) .. id .. kind
@@ -166,7 +166,7 @@ local function enter_lane(job, special)
   end
 end
 
--- A job leaves its lane, if it stands there: true.
+-- Remove a job from its lane; true if it was there.
 local function leave_lane(job, special)
   local place = place_at(job.due, job.seq, job.id, '2')
   local lane = lane_of(job.queue, special[5])
@@ -186,7 +186,7 @@ local function park_lane(lane, gate, cost, at)
   touched[lane] = touched[lane] or gate
 end
 
--- Where a lane stands now that something changed: its bay.
+-- The bay of a lane after a change.
 local function lane_bay(lane, queue, bay, first_gate, changed)
   local refused = parked[lane]
   if refused then
@@ -199,7 +199,7 @@ local function lane_bay(lane, queue, bay, first_gate, changed)
   end
   local _, gate, cost = split_bay(bay)
   if changed and cost ~= UNIT then
-    -- Another job is at the head and may need fewer tokens: nobody has asked yet.
+    -- Another job is at the head and may need fewer tokens: it has not asked yet.
     return find_bay(queue, gate, UNIT)
   end
   return bay
@@ -271,14 +271,14 @@ local function open_gates(gates)
   end
 end
 
--- Whoever waits for this gate may ask again.
+-- Lanes that wait for this gate may ask again.
 local function open_gate(gate)
   for _, bay in ipairs(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1)) do
     set_bay(bay, 0)
   end
 end
 
--- The tokens that bays of a queue wait for are there; so many at once.
+-- Open the bays of a queue whose tokens have arrived; a bounded number at once.
 local function open_timed(queue, most)
   local timed = prefix .. 'timed:' .. queue
   for _, bay in ipairs(redis.call('ZRANGEBYSCORE', timed, '-inf', now, 'LIMIT', 0, most)) do
@@ -286,7 +286,7 @@ local function open_timed(queue, most)
   end
 end
 
--- The numbers of a limit have changed: whoever waits for it may ask again.
+-- The numbers of a limit have changed: lanes that wait for it may ask again.
 local function open_limit(name)
   for _, gate in ipairs(redis.call('SMEMBERS', prefix .. 'shut:' .. name)) do
     open_gate(gate)

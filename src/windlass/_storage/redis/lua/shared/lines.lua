@@ -1,4 +1,4 @@
--- Waiting: the lines of a queue, and what happens to a job that stands in one.
+-- Waiting: the lines of a queue, and what happens to a job in one of them.
 -- use: jobs keys lanes ended
 
 local due_changed = {}
@@ -64,7 +64,7 @@ local function settle()
   flush_counts()
 end
 
--- A job whose limits cannot be read fails: nobody knows what it may take.
+-- A job whose limits cannot be read fails: its budgets are unknown.
 local function fail_unreadable(job)
   local message = "The limits of this job's record cannot be read, so it was not run. "
     .. 'Its record is in the list of dead ones.'
@@ -131,7 +131,7 @@ local function stand(job, due)
   join_line(job)
 end
 
--- A waiting job leaves the line it stands in, whichever that is.
+-- A waiting job leaves its line.
 local function leave_line(job)
   local kind = kind_of(job)
   local place = place_at(job.due, job.seq, job.id, kind)
@@ -166,7 +166,7 @@ local function end_waiting(job, state, reason)
   free_key_at_end(job)
 end
 
--- Which of these members of a later line were missed. How a job stands there does not say it: older
+-- Which of these members of a later line were missed. The member does not say it: older
 -- processes must find it.
 function misses.among(members)
   if #members == 0 or redis.call('EXISTS', prefix .. 'missed') == 0 then
@@ -227,7 +227,7 @@ local function promote(queue, most, missed_until)
   return #members, left
 end
 
--- Take a job away with everything that is known of it, whatever its state. A waiting one must have
+-- Delete a job of any state with everything stored about it. A waiting one must have
 -- left its line, a running one its worker.
 local function delete_job(job)
   count(job.queue, job.state, -1)

@@ -1,7 +1,7 @@
 -- What a clock that was set back would keep waiting.
 -- use: lanes brakes
 
--- After the clock was set back every gate, and every queue that rests, is as it was when something was
+-- After the clock was set back every gate, and every queue that cools down, is as it was when something was
 -- taken last.
 local function mend_gates()
   local back = set_back_by()

@@ -52,7 +52,7 @@ function orders.discard(job, reason)
   return DONE
 end
 
--- Whoever runs it is asked to end it.
+-- Its worker is asked to end it.
 local function request_end(job)
   mark(job, CANCEL, true)
   save_job(job)

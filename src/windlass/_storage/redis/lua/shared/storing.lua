@@ -73,7 +73,7 @@ local function refused_id(new)
   end
 end
 
--- The answer for a limit that nobody defined: 'limit', its name, the names that are. Nil: all are.
+-- The answer for an undefined limit: 'limit', its name, the names that are. Nil: all are.
 local function unknown_limit(new)
   local asked = {}
   for _, special in pairs(new.specials) do
@@ -180,7 +180,7 @@ local function context_of(extras)
   return string.sub(extras, first + 1, last), first, last
 end
 
--- The job takes over payload, limits and context; what stands in front of them stays.
+-- The job takes over payload, limits and context; the fields before them stay.
 local function take_arguments(job, body, rest, special)
   local old_payload, old_extras = parts_of(job.asked, job.rest)
   local payload, extras = parts_of(body, rest)

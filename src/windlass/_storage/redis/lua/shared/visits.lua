@@ -4,8 +4,8 @@
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
 local LARGEST_BITE = 64
 
--- A line: the members of a sorted set in order, read in bites that grow. Nothing is written while
--- lines are read, so a number of members to skip is a place to go on from.
+-- A line: the members of a sorted set in order, read in chunks that grow. Nothing is written while
+-- lines are read, so a number of members to skip is a place to continue from.
 local function new_line(key, bite, rank)
   return { key = key, bite = bite, rank = rank, skip = 0, rows = {}, next = 1, more = true }
 end
@@ -113,7 +113,7 @@ local function head_job(line, place, visits)
   return job
 end
 
--- Choose or discard the head and go on; false: it was refused, and its lane with it.
+-- Choose or discard the head and continue; false: it was refused, and its lane with it.
 local function take_head(line, visits)
   local place = line_head(line)
   if not place then

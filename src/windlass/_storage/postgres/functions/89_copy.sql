@@ -8,7 +8,7 @@ BEGIN
 END $$;
 
 -- Jobs with columns of `jobs` by name, and key_held and key_until: all but their numbers and where
--- they stand. Those whose id is stored are left out. A limit that nobody defined: WL001.
+-- they stand. Those whose id is stored are left out. An undefined limit: WL001.
 CREATE OR REPLACE FUNCTION restore_jobs(p_at timestamptz, p_jobs text)
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql AS $$
@@ -62,7 +62,7 @@ BEGIN
     SELECT DISTINCT g, j.seq, j.claim_number FROM jobs j, unnest(j.gates) AS g
      WHERE j.seq = ANY (v_new) AND j.state + 0 = 1
     ON CONFLICT DO NOTHING;
-    -- A key that somebody here holds stays his.
+    -- A key that a job here holds stays with it.
     PERFORM take_key(k.key, j.seq, k.key_until, v_now)
        FROM json_to_recordset(v_jobs)
             AS k (id uuid, key text, key_held boolean, key_until timestamptz)
@@ -136,7 +136,7 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- Budgets as they stood; whoever waits for one may ask again.
+-- Budgets of another storage; lanes that wait for one may ask again.
 CREATE OR REPLACE FUNCTION restore_gates(p_gates text) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE

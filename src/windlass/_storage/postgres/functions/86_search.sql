@@ -1,7 +1,7 @@
 -- Which jobs match, newest first, without reading all of them.
 
 -- Whether these words stand in one of the texts, A and a being the same, and no further letters. The
--- payload is compared byte by byte, as if each were a letter of its own: what is not UTF-8 cannot be
+-- payload is compared byte by byte, as if each were a letter: what is not UTF-8 cannot be
 -- turned into text. One with a zero byte is no text at all: case counts there.
 CREATE OR REPLACE FUNCTION mentions(p_words text, p_payload bytea, p_kind text, p_said text)
 RETURNS boolean
@@ -23,7 +23,7 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Whether a job is asked for. The planner puts the expression in place of the call, and so only what
--- is asked about is read of a row. What is dear stands last.
+-- is asked about is read of a row. Expensive conditions come last.
 CREATE OR REPLACE FUNCTION is_wanted(j jobs, w job_filter, p_now timestamptz) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT (w.states IS NULL OR j.state = ANY (w.states))
@@ -211,8 +211,8 @@ END $$;
 -- `AdminStore.find`: the numbers of up to p_limit jobs, newest first, below p_before (NULL: from the
 -- newest on); next and reached as in Page in protocol/job_list.py.
 --
--- Looks at the rare ones, or walks down the table: at so many rows, for so long, and no further. What
--- is named (`gather_named`) comes with the first page, wherever it stands, and with no other.
+-- Looks at the rare ones, or walks down the table: a bounded number of rows, for a bounded time. What
+-- is named (`gather_named`) comes with the first page, at any position, and with no other.
 --
 -- p_left: rows that may still be looked at, where several calls are one search. looked: those up to
 -- next, counted then alone.

@@ -8,3 +8,6 @@ SELECT place, holder, replaced FROM windlass.insert_ordered($1, $2, $3, $4, true
 
 -- name: audits
 SELECT number, id, at, who, what, subject, detail, count FROM windlass.list_audits($1, $2, $3);
+
+-- name: record
+SELECT windlass.record_audit($1, $2, $3, $4);

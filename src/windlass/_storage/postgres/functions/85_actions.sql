@@ -1,6 +1,6 @@
 -- What people order for jobs, and the record of who did.
 
--- A note is JSON: the struct AuditNote in protocol/actions.py. NULL: nobody asked for a record. One
+-- A note is JSON: the struct AuditNote in protocol/actions.py. NULL: no record is wanted. One
 -- that is stored already stays as it is.
 CREATE OR REPLACE FUNCTION keep_audit(
     p_note text, p_now timestamptz, p_count bigint, p_answers text[] DEFAULT NULL
@@ -16,6 +16,16 @@ BEGIN
     VALUES (v_note ->> 'id', p_now, v_note ->> 'who', v_note ->> 'what', v_note ->> 'subject',
             v_note ->> 'detail', p_count, p_answers)
     ON CONFLICT (id) DO NOTHING;
+END $$;
+
+-- `ActionStore.record`.
+CREATE OR REPLACE FUNCTION record_audit(
+    p_at timestamptz, p_durable boolean, p_note text, p_count bigint
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM commit_durably(p_durable);
+    PERFORM keep_audit(p_note, coalesce(p_at, clock_timestamp()), p_count);
 END $$;
 
 -- The answers to an order that has been carried out under this note; NULL: none has. Two calls with
@@ -208,7 +218,7 @@ BEGIN
 END $$;
 
 -- `ActionStore.insert`: jobs as `insert_listed` takes them, and its answer. p_tells, p_repeats: as
--- `insert_keyed_jobs`. A key that somebody decides in an open transaction: 55P03.
+-- `insert_keyed_jobs`. A key under decision in an open transaction: 55P03.
 CREATE OR REPLACE FUNCTION insert_ordered(
     p_at timestamptz, p_durable boolean, p_jobs text, p_note text, p_tells boolean DEFAULT false,
     p_repeats boolean DEFAULT false

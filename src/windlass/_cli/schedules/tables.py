@@ -21,6 +21,7 @@ __all__ = [
     "instant_in_zone",
     "next_slot_in_words",
     "print_change",
+    "print_pause",
     "print_schedule",
     "schedule_row",
 ]
@@ -29,10 +30,11 @@ _RUNS = 5
 
 
 class ShownSchedule(NamedTuple):
-    """A schedule, and the store's now."""
+    """A schedule, the store's now, and since when all schedules are paused."""
 
     report: ScheduleReport
     now: datetime
+    all_paused: datetime | None = None
 
 
 def schedule_row(shown: ShownSchedule) -> tuple[str, ...]:
@@ -74,6 +76,17 @@ def print_change(shown: ShownSchedule, text: str, *, as_json: bool) -> None:
         print_json(fields(shown))
     else:
         click.echo(text)
+        print_pause(shown.all_paused)
+
+
+def print_pause(since: datetime | None) -> None:
+    """Remark on standard error that all schedules are paused, if they are."""
+    if since is not None:
+        click.echo(
+            f"All schedules are paused since {instant_in_zone(since)}. "
+            f"Resume them with `windlass schedules resume --all`.",
+            err=True,
+        )
 
 
 def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
@@ -104,6 +117,7 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
             ("last changed", f"{instant_in_zone(report.changed_at)} by {report.changed_by}")
         )
     print_pairs(report.name, pairs)
+    print_pause(shown.all_paused)
 
 
 def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:

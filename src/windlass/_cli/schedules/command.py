@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from windlass._app.parts import parts_of
-from windlass._cli.commands.schedule_tables import (
-    ShownSchedule,
-    fields,
-    instant_in_zone,
-    next_slot_in_words,
-    print_change,
-    print_schedule,
-    schedule_row,
-)
 from windlass._cli.options import name_completion, optional_values
 from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.schedule_rules import json_arguments, rule_of, rule_options
 from windlass._cli.options.target import (
-    Target,
     json_option,
     run_on_target,
     target_and_name,
@@ -29,8 +18,20 @@ from windlass._cli.options.target import (
     target_of,
     url_option,
 )
+from windlass._cli.schedules.pause import pause, resume
+from windlass._cli.schedules.reading import act_on, read_schedule
+from windlass._cli.schedules.tables import (
+    ShownSchedule,
+    fields,
+    instant_in_zone,
+    print_pause,
+    print_schedule,
+    schedule_row,
+)
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from windlass._app.app import Windlass
     from windlass._storage.protocol.jobs import Inserted
     from windlass._tasks.task import Call
@@ -63,6 +64,10 @@ def schedules() -> None:
     """
 
 
+for _command in (pause, resume):
+    schedules.add_command(_command)
+
+
 @schedules.command(
     "list",
     epilog=examples(
@@ -78,13 +83,14 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     """List schedules with their rule, their next slot and the outcome of their last run."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
-    async def question(app: Windlass) -> tuple[list[ShownSchedule], str]:
+    async def question(app: Windlass) -> tuple[list[ShownSchedule], datetime | None, str]:
         now = await (await parts_of(app).storage()).now()
         found = await app.admin.schedules.list(removed=everything)
         described = (await parts_of(app).storage()).describe()
-        return [ShownSchedule(report, now) for report in found], described
+        paused = await app.admin.schedules.paused()
+        return [ShownSchedule(report, now) for report in found], paused, described
 
-    found, described = run_on_target(target_of(target, url), question)
+    found, paused, described = run_on_target(target_of(target, url), question)
     if as_json:
         print_json([fields(one) for one in found])
     elif not found:
@@ -95,6 +101,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     else:
         titles = ("schedule", "when", "state", "next", "last run", f"{NUMBER}failures in a row")
         print_table(titles, map(schedule_row, found))
+    print_pause(paused)
     return 0
 
 
@@ -105,7 +112,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a schedule: its rule, next slots, last runs, and who changed it."""
     where, name = target_and_name(words, url, "schedule")
-    print_schedule(_ask(where, name), as_json=as_json)
+    print_schedule(read_schedule(where, name), as_json=as_json)
     return 0
 
 
@@ -181,7 +188,7 @@ def create(
         call = _call(app, task, arguments)
         await app.admin.schedules.create(name, rule, call, **options)
 
-    print_schedule(_act_on(where, name, act), as_json=as_json)
+    print_schedule(act_on(where, name, act), as_json=as_json)
     return 0
 
 
@@ -226,35 +233,7 @@ def set_schedule(
             call = _call(app, plan.job.task, arguments)
         await app.admin.schedules.change(name, call=call, **changed)
 
-    print_schedule(_act_on(where, name, act), as_json=as_json)
-    return 0
-
-
-@schedules.command(epilog=_examples("pause"))
-@_names
-@url_option
-@json_option
-def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Pause a schedule. Jobs that it has already enqueued run."""
-    where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.pause(name))
-    print_change(shown, f"Schedule {name} is paused.", as_json=as_json)
-    return 0
-
-
-@schedules.command(epilog=_examples("resume"))
-@_names
-@url_option
-@json_option
-def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Resume a paused schedule from its next slot on."""
-    where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.resume(name))
-    print_change(
-        shown,
-        f"Schedule {name} is {shown.report.state}. {next_slot_in_words(shown)}",
-        as_json=as_json,
-    )
+    print_schedule(act_on(where, name, act), as_json=as_json)
     return 0
 
 
@@ -317,7 +296,7 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
 def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Undo all changes to a schedule, also a pause or a removal: use the values of the code."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _act_on(where, name, lambda app: app.admin.schedules.reset(name))
+    shown = act_on(where, name, lambda app: app.admin.schedules.reset(name))
     print_schedule(shown, as_json=as_json)
     return 0
 
@@ -337,31 +316,6 @@ def delete(words: tuple[str, ...], url: str | None, *, yes: bool) -> int:
     run_on_target(where, act)
     click.echo(f"Schedule {name} is deleted.")
     return 0
-
-
-# --- asking ---------------------------------------------------------------------------------------
-
-
-def _ask(where: Target, name: str) -> ShownSchedule:
-    async def question(app: Windlass) -> ShownSchedule:
-        return await _shown(app, name)
-
-    return run_on_target(where, question)
-
-
-def _act_on(
-    where: Target, name: str, act: Callable[[Windlass], Awaitable[object]]
-) -> ShownSchedule:
-    async def acted(app: Windlass) -> ShownSchedule:
-        await act(app)
-        return await _shown(app, name)
-
-    return run_on_target(where, acted)
-
-
-async def _shown(app: Windlass, name: str) -> ShownSchedule:
-    report = await app.admin.schedules.get(name)
-    return ShownSchedule(report, await (await parts_of(app).storage()).now())
 
 
 def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:

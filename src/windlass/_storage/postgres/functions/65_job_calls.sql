@@ -1,4 +1,4 @@
--- What callers order and ask about jobs.
+-- Calls of JobStore beside insert, claim and apply: report, cancel, and what callers read.
 
 -- `JobStore.report`: fenced, and nothing else happens.
 CREATE OR REPLACE FUNCTION report_progress(
@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION report_progress(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    -- What it is worth is gone in a moment: nobody waits for a disk.
+    -- What it is worth is gone in a moment: it waits for no disk.
     PERFORM commit_durably(false);
     FOR i IN 1 .. cardinality(p_seqs) LOOP
         UPDATE jobs j SET progress = p_fractions[i], progress_note = p_notes[i]
@@ -27,7 +27,7 @@ DECLARE
     v_locked boolean := false;
 BEGIN
     PERFORM commit_durably(p_durable);
-    -- Somebody may be finishing one of these in a transaction of his own, which stays open.
+    -- One of these may be finished in a user's transaction, which stays open.
     PERFORM set_config('lock_timeout', '5s', true);
     IF EXISTS (SELECT 1 FROM jobs j
                 WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0) THEN
