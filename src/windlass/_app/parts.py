@@ -32,7 +32,7 @@ from windlass._tasks.registry import TaskRegistry
 
 if TYPE_CHECKING:
     from windlass._admin.admin import Admin
-    from windlass._admin.sweep import SweepReport
+    from windlass._admin.session import SweepReport
     from windlass._app.app import Windlass
     from windlass._app.workers import Workers
     from windlass._plugins.installation import Plugins

@@ -63,6 +63,7 @@ schedules list --all
 schedules show nightly
 schedules preview --every 1h --count 1
 workers list
+tasks
 top --once
 doctor
 db show

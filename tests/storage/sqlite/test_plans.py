@@ -156,6 +156,7 @@ ALLOWED = {
     "claim.sql next_due_anywhere": "the first row of its index",
     "counts.sql count": "its priorities, each found by the index, and so many of its lanes",
     "counts.sql queues": "the queues, each found by the index; what runs; settings: a handful",
+    "counts.sql tasks": "a bounded number of each line by its index, and what runs; grouped",
     "counts.sql running": "what runs: the slots of all workers",
     "find.sql ended": "the queues with ended jobs, each found by the index",
     "sort.sql heads": "the queues with ended jobs, each found by the index",

@@ -19,6 +19,7 @@ from windlass.testing.conformance.steps import enlist
 V1 = "/api/v1"
 READ = (
     *("snapshot", "series", "activity?by=queue", "errors", "workers", "tasks", "audits", "storage"),
+    "tasks/stats",
     *("plugins", "queues", "limits", "breakers", "schedules"),
 )
 
@@ -265,6 +266,18 @@ async def test_a_sweep_says_what_it_did(room: Room) -> None:
     async with program(room) as admin:
         told = (await admin.post(f"{V1}/workers/sweep")).json()
     assert told == {"dead": [], "released": 0, "promoted": 0}
+
+
+async def test_tasks_show_their_jobs_outcomes_and_last_error(room: Room) -> None:  # API-2
+    storage = await parts_of(room.app).storage()
+    await storage.jobs.insert([NewJob(id=JobId(f"{900:032x}"), task="send", queue="mail")])
+    async with program(room, Role.VIEWER) as viewer:
+        told = {one["task"]: one for one in (await viewer.get(f"{V1}/tasks/stats")).json()}
+        assert told["send"]["waiting"] == 1
+        assert {"running", "succeeded", "failed", "last_error"} <= told["send"].keys()
+        (first,) = (await viewer.get(f"{V1}/tasks/stats?size=1&within=3600")).json()
+        assert first["task"] == min(told)
+        problem(await viewer.get(f"{V1}/tasks/stats?within=1"), 422)
 
 
 async def test_a_viewer_may_read_everything(room: Room) -> None:
