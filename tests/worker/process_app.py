@@ -350,6 +350,14 @@ def with_family(ctx: Context) -> None:
 
 
 @app.task(run_in="process", max_attempts=1, on_lost="fail")
+def leaves_a_program(ctx: Context) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    ctx.progress(0.5, str(other.pid))
+    ctx.cancelled.wait(0.5)  # until the note has been stored
+    os._exit(3)
+
+
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def pids(ctx: Context) -> None:
     ctx.progress(0.5, str(os.getpid()))
     signal.raise_signal(signal.SIGTERM)  # what a service manager sends to everybody

@@ -208,6 +208,13 @@ async def test_processes_started_by_a_handler_end_with_it(worker: Worker) -> Non
     await gone(pid)
 
 
+async def test_programs_end_with_a_child_that_exits_by_itself(worker: Worker) -> None:
+    job = await process_app.leaves_a_program.enqueue()
+    pid = await noted(job)
+    await failed(job)
+    await gone(pid)
+
+
 async def test_of_many_notes_the_last_one_arrives(worker: Worker) -> None:
     job = await process_app.talkative.enqueue()
 
