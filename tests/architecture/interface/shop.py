@@ -114,6 +114,7 @@ db migrate --check
 audit --limit 100
 """
 ALONE = """\
+jobs events --url URL
 db copy URL COPY
 audit --url COPY
 db reset --url COPY --yes

@@ -167,7 +167,7 @@ class AdminStore(Protocol):
         """
         ...
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         """Count waiting and running jobs by task.
 
         Of the waiting ones it counts at least ``look``, where there are as many, and at most a few

@@ -15,7 +15,7 @@ from windlass.testing.conformance import TaskCountConformance
 class LeavesOutScheduledJobs(MemoryAdmin):
     """A job that is due later does not count as waiting."""
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         found = await super().tasks(look=look)
         return replace(found, counts=[one for one in found.counts if one.task != "later"])
 
@@ -24,7 +24,7 @@ class LeavesOutScheduledJobs(MemoryAdmin):
 class ListsEndedJobs(MemoryAdmin):
     """Tasks of ended jobs are listed, too."""
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         rows = self._db.rows.values()
         ended = {row.asked.task for row in rows if row.state is State.SUCCEEDED}
         found = await super().tasks(look=look)
@@ -35,5 +35,5 @@ class ListsEndedJobs(MemoryAdmin):
 class AlwaysComplete(MemoryAdmin):
     """A look that missed jobs says that it saw all."""
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         return replace(await super().tasks(look=look), complete=True)

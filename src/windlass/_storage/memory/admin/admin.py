@@ -162,7 +162,7 @@ class MemoryAdmin:
                 for queue, counts in sorted(counted.items())
             ]
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         with self._db.view():
             rows = self._db.rows.values()
             running = Counter(row.asked.task for row in rows if row.state is State.RUNNING)

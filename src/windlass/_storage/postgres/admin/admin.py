@@ -180,7 +180,7 @@ class PostgresAdmin:
             for queue in sorted(rows.keys() | paused.keys())
         ]
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         return task_look_of_lines(await self._ask(_TASKS, look + 1), look)
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:

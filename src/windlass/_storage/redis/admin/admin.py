@@ -130,7 +130,7 @@ class RedisAdmin:
             for queue, places in sorted(queues.items())
         ]
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         complete, waiting, running = await self._db.run_aside(_TASKS, look)
         counts = [
             {task.decode(): int(number) for task, number in pairs(found)}

@@ -188,7 +188,7 @@ class SqliteAdmin:
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
         return await self._db.ask(lambda connection, now: count_jobs(connection, cap, now))
 
-    async def tasks(self, *, look: int = 10_000) -> TaskLook:
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
         rows = await self._db.ask(
             lambda connection, _: fetch_shown(connection, _TASKS, (look + 1,))
         )
