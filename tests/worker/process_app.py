@@ -102,6 +102,13 @@ async def late_async(ctx: Context) -> str:
 both("late", late, late_async, soft_timeout=0.1)
 
 
+async def by_name(ctx: Context) -> str:
+    return (await ctx.enqueue(app.call("shop.charge", {"order": 7}, delay=3600))).id
+
+
+app.task(name="process.by_name", run_in="process")(by_name)
+
+
 def broken() -> None:
     raise ValueError("no good")
 

@@ -145,6 +145,12 @@ async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why
         await job.result(timeout=20)
 
 
+async def test_a_child_enqueues_a_task_by_name(worker: Worker) -> None:
+    job = await app.tasks["process.by_name"].enqueue()
+    stored = await app.job(await job.result(timeout=20)).refresh()
+    assert (stored.task, stored.payload, stored.parent) == ("shop.charge", b'{"order":7}', job.id)
+
+
 # --- deaths --------------------------------------------------------------------------------------
 
 
