@@ -138,6 +138,7 @@ class Windlass:
         - ``queue``: the queue of its jobs. Default: the app's ``default_queue``.
         - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
         - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
+        - ``soft_timeout``: after this time the handler gets SoftTimeout, or ``ctx.cancelled``.
         - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
         - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
         - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on

@@ -20,7 +20,6 @@ from windlass import Windlass, errors, testing
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._tasks.app_location import AppLocator
 from windlass._tasks.handle import Job
 from windlass._worker.child_process.exit_reason import ExitReason, memory_of
@@ -137,6 +136,7 @@ async def test_a_job_cancelled_while_its_child_starts_never_runs() -> None:
     [
         ("finish", "does not work in a child process"),
         ("connection", "does not have your connection"),
+        ("stranger", "No task named 'elsewhere' is registered"),
     ],
 )
 async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why: str) -> None:
@@ -145,10 +145,10 @@ async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why
         await job.result(timeout=20)
 
 
-async def test_a_child_enqueues_a_task_that_its_worker_does_not_have(worker: Worker) -> None:
-    await (await process_app.refused.enqueue("unknown")).result(timeout=20)
-    waiting = await app.admin.jobs.find(JobFilter(task="elsewhere"))
-    assert [job.state for job in waiting] == [State.WAITING]
+async def test_a_child_enqueues_a_task_by_name(worker: Worker) -> None:
+    job = await app.tasks["process.by_name"].enqueue()
+    stored = await app.job(await job.result(timeout=20)).refresh()
+    assert (stored.task, stored.payload, stored.parent) == ("shop.charge", b'{"order":7}', job.id)
 
 
 # --- deaths --------------------------------------------------------------------------------------

@@ -240,6 +240,7 @@ class ChildRunner:
                 "a child process use task.options(connection=...).enqueue(...)"
             )
             raise InvalidArgument(message)
+        call.task.check((call,), self._client.tasks)
         said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
         number = next(self._numbers)
         answered = self._asks[number] = asyncio.get_running_loop().create_future()
