@@ -122,7 +122,7 @@ class ContextHost(Protocol):
         ...
 
 
-class PreviousRunRequest(msgspec.Struct, frozen=True, eq=False):
+class PreviousRunLookup(msgspec.Struct, frozen=True, eq=False):
     """The answer of `Context.previous_run`: nothing is read before it is awaited."""
 
     _host: ContextHost
@@ -260,14 +260,14 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         """
         return await self._host.enqueue_from(self.claimed, call)
 
-    def previous_run(self) -> PreviousRunRequest:
+    def previous_run(self) -> PreviousRunLookup:
         """Read the run of this job's schedule before this one: when it started and ended, its
         outcome and its result. None: this is the first run, or no schedule made this job.
 
         ``await ctx.previous_run()`` in coroutines, ``ctx.previous_run().wait()`` in plain
         functions. Each call reads the storage.
         """
-        return PreviousRunRequest(self._host, self.claimed)
+        return PreviousRunLookup(self._host, self.claimed)
 
     @overload
     async def finish(self, *, connection: UserConnection) -> None: ...
