@@ -24,6 +24,7 @@ __all__ = [
     "Manual",
     "Once",
     "Plugin",
+    "PreviousRun",
     "Rate",
     "Registrar",
     "Retry",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from windlass._core.limits.backoff import Backoff
     from windlass._core.limits.breaker import Breaker
     from windlass._core.limits.limit import Rate
+    from windlass._core.schedule.previous_run import PreviousRun
     from windlass._core.schedule.rules import Cron, Every, Manual, Once
     from windlass._core.values.grants import Grants
     from windlass._core.values.payload import Secret
@@ -77,6 +79,7 @@ else:
         "Manual": "_core.schedule.rules",
         "Once": "_core.schedule.rules",
         "Plugin": "_plugins.registrar",
+        "PreviousRun": "_core.schedule.previous_run",
         "Rate": "_core.limits.limit",
         "Registrar": "_plugins.registrar",
         "Retry": "_core.job.control",

@@ -67,7 +67,7 @@ def test_a_name_that_leads_nowhere_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize("target", ["shop:app", "pack.jobs:app", "pack.jobs:Holder.inner"])
 def test_an_app_is_found_from_the_current_directory(folder: Path, target: str) -> None:
-    ended = windlass("worker", target, "--until-empty", cwd=folder)
+    ended = windlass("worker", target, "--until-empty", "--allow-memory", cwd=folder)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -127,11 +127,6 @@ def test_a_supervisor_does_not_try_a_wrong_setting_again(folder: Path) -> None:
     assert ended.returncode == 1
     assert "giving up: worker 1 cannot start: importing 'shop': " in ended.stderr
     assert "started again" not in ended.stderr
-
-
-def test_a_lone_worker_on_memory_is_warned_that_no_process_can_reach_it(folder: Path) -> None:
-    ended = windlass("worker", "shop:app", "--until-empty", cwd=folder)
-    assert "memory:// exists only in this process" in ended.stderr
 
 
 def test_a_storage_that_cannot_be_opened_is_an_error_and_no_crash(folder: Path) -> None:

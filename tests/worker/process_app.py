@@ -76,6 +76,19 @@ async def echo_async(value: int) -> int:
 both("echo", echo, echo_async)
 
 
+def resume(ctx: Context) -> int:
+    before = ctx.previous_run().wait()
+    return 1 if before is None else int(before.result) + 1
+
+
+async def resume_async(ctx: Context) -> int:
+    before = await ctx.previous_run()
+    return 1 if before is None else int(before.result) + 1
+
+
+both("resume", resume, resume_async)
+
+
 def forget() -> object:
     return object()  # cannot be stored
 

@@ -23,6 +23,7 @@ class _CommandEntry(NamedTuple):
 
 _COMMANDS = {
     "worker": _CommandEntry("windlass._cli.commands.worker:worker", "Run jobs until stopped."),
+    "init": _CommandEntry("windlass._cli.commands.init:init", "Write a small project that works."),
     "demo": _CommandEntry(
         "windlass._cli.demo.command:demo", "Run the jobs of an example shop on a temporary file."
     ),
@@ -73,6 +74,7 @@ _START = """\
 First steps:
 
   windlass demo                        see it work, in ten seconds
+  windlass init shop                   write a small project to start from
   windlass worker shop:app             run the jobs of `app` in shop.py
   windlass worker --help               queues, slots, processes, signals, exit codes
   windlass queues list shop:app        count waiting and running jobs

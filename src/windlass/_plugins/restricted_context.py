@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass._core.job.job import ClaimedJob, Progress
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.grants import Grants
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.context import (
@@ -164,6 +165,14 @@ class _RestrictedHost(ContextHost):
             )
             raise NotGranted(message)
         return await self._host.enqueue_from(job, call)
+
+    async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
+        self._check_own(job, "ctx.previous_run()")
+        return await self._host.previous_run(job)
+
+    def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:
+        self._check_own(job, "ctx.previous_run()")
+        return self._host.previous_run_sync(job)
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         self._check_own(job, "ctx.finish(…)")

@@ -29,6 +29,7 @@ __all__ = [
     "ScheduleRegistry",
     "check_rule",
     "check_schedule_name",
+    "is_built_in",
     "plan_schedule",
     "turn_limit",
 ]
@@ -96,6 +97,11 @@ def check_schedule_name(name: str) -> str:
         message = f"names that begin with {_OURS!r} are reserved for Windlass, got {name!r}"
         raise InvalidArgument(message)
     return name
+
+
+def is_built_in(name: str) -> bool:
+    """Tell whether every app has a schedule of this name."""
+    return name.startswith(_OURS)
 
 
 def check_rule(rule: object) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ import msgspec
 
 from windlass._core.job.control import Snooze
 from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.schedule.schedule import slot_of
 from windlass._core.values.payload import decode_any, encode_any
 from windlass._observe.current_run import RUN, job_fields
@@ -113,6 +114,14 @@ class ContextHost(Protocol):
         """Enqueue jobs from inside a job."""
         ...
 
+    def previous_run(self, job: ClaimedJob) -> Coroutine[Any, Any, PreviousRun | None]:
+        """Return the run of the job's schedule before this one."""
+        ...
+
+    def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:
+        """Return the same to a thread, which waits for it."""
+        ...
+
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success into the user's transaction."""
         ...
@@ -120,6 +129,21 @@ class ContextHost(Protocol):
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success through a connection that blocks. Safe from any thread."""
         ...
+
+
+class PreviousRunLookup(msgspec.Struct, frozen=True, eq=False):
+    """The answer of `Context.previous_run`: nothing is read before it is awaited."""
+
+    _host: ContextHost
+    _job: ClaimedJob
+
+    def __await__(self) -> Generator[Any, None, PreviousRun | None]:
+        """Read it on the worker's event loop."""
+        return self._host.previous_run(self._job).__await__()
+
+    def wait(self) -> PreviousRun | None:
+        """Read it from a thread, which waits for it."""
+        return self._host.previous_run_sync(self._job)
 
 
 class Context(msgspec.Struct, frozen=True, eq=False):
@@ -244,6 +268,15 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         The new job gets this job's correlation id and tenant, unless the call sets others.
         """
         return await self._host.enqueue_from(self.claimed, call)
+
+    def previous_run(self) -> PreviousRunLookup:
+        """Read the run of this job's schedule before this one: when it started and ended, its
+        outcome and its result. None: this is the first run, or no schedule made this job.
+
+        ``await ctx.previous_run()`` in coroutines, ``ctx.previous_run().wait()`` in plain
+        functions. Each call reads the storage.
+        """
+        return PreviousRunLookup(self._host, self.claimed)
 
     @overload
     async def finish(self, *, connection: UserConnection) -> None: ...

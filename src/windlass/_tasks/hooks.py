@@ -86,6 +86,11 @@ class Hooks:
         self._lifespans.append(asynccontextmanager(around) if generates else around)
         return around
 
+    @property
+    def has_lifespans(self) -> bool:
+        """Whether the application has code around its workers."""
+        return bool(self._lifespans)
+
     def current_tenant(self, function: H) -> H:
         """Call ``function`` for the tenant of every call."""
         if self.tenant_of is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker.fixtures import logged
 from tests.worker.process_app import EXECUTORS, app
-from windlass import testing
+from windlass import Manual, testing
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, Verb
@@ -227,6 +227,17 @@ async def test_log_lines_of_handlers_are_stored_with_the_run(executor: str, work
     assert (library, handler) == ("from a library", "from the handler")
     assert trace.startswith("with a trace\nTraceback")
     assert trace.endswith("KeyError: 'lost'")
+
+
+async def test_a_run_of_a_schedule_reads_the_one_before(executor: str, worker: Worker) -> None:
+    admin = app.admin.acting("ada")
+    await admin.schedules.create("by-hand", Manual(), task(executor, "resume").call())
+    results = []
+    for _ in range(2):
+        made = await admin.schedules.trigger("by-hand")
+        assert made is not None
+        results.append(await app.job(made.id).result(timeout=15))
+    assert results == [1, 2]
 
 
 async def test_a_follow_up_remembers_where_it_came_from(executor: str, worker: Worker) -> None:

@@ -175,6 +175,12 @@ stop within 2 s.
     help="Exit if the storage is down or full for this long at the start: 30s, 5m, 0s. Default: "
     "wait without limit. A wrong password or database ends the worker at once.",
 )
+@click.option(
+    "--allow-memory",
+    is_flag=True,
+    help="Run on memory:// although the app has no schedule or lifespan: other code of this "
+    "process enqueues jobs.",
+)
 @click.option("--summary/--no-summary", default=True, help="Show counts of finished runs.")
 @click.option("--child-fd", type=int, hidden=True)
 @click.option("--child-number", type=int, hidden=True)

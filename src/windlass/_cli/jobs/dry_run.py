@@ -19,6 +19,7 @@ from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, JobRecord, Progress
 from windlass._core.job.outcome import Outcome, Succeeded
 from windlass._core.job.state import State
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._observe.log import HumanFormatter, printable
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
@@ -155,6 +156,13 @@ class _DryRunHost(ContextHost):
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         inherited = OptionInheritance().inherit(call, job)
         return await self._parts.producer.enqueue_call(inherited)
+
+    async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
+        return self.previous_run_sync(job)
+
+    def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:  # noqa: ARG002
+        _tell("ctx.previous_run() is None here: the storage of this run is empty")
+        return None
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         self.finish_sync(job, result, connection)

@@ -30,6 +30,7 @@ from windlass._cli.output.run_summary import RunCounter, RunSummary
 from windlass._cli.output.terminal import Terminal, keep_own_loggers, log_to
 from windlass._cli.worker_process.event_loop import fastest_loop, run_to_end, wait_for_start
 from windlass._cli.worker_process.health import WorkerHealth
+from windlass._cli.worker_process.memory_check import check_memory
 from windlass._cli.worker_process.messages import WorkerBanner, banner, log_storage, remaining
 from windlass._cli.worker_process.signals import (
     StopBeforeStart,
@@ -232,8 +233,12 @@ class _WorkerProcess:
     async def _make(self, app: Windlass, settings: WorkerSettings, health: WorkerHealth) -> Worker:
         if self._asked:
             raise asyncio.CancelledError
-        if not (await parts_of(app).storage()).shared:
-            self._only_here()
+        await check_memory(
+            app,
+            await parts_of(app).storage(),
+            supervised=self._child is not None,
+            allowed=self._plan.allow_memory,
+        )
         around = await parts_of(app).workers.dependencies()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         around = msgspec.structs.replace(around, settings=chosen)
@@ -265,18 +270,6 @@ class _WorkerProcess:
             keeping.cancel()
             await asyncio.wait([keeping])
             self._terminal.show("")
-
-    def _only_here(self) -> None:
-        if self._child is not None:
-            message = (
-                "memory:// belongs to one process: several workers would not share their jobs. "
-                "Use sqlite:///jobs.db, or leave out --processes."
-            )
-            raise ConfigError(message)
-        log.warning(
-            "memory:// exists only in this process: no other program can enqueue jobs, and all "
-            "jobs are lost when it ends. Use sqlite:///jobs.db, or app.worker() in your program."
-        )
 
     def _introduce(self, start: WorkerBanner) -> None:
         self._ready = True

@@ -59,6 +59,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: int | None = None
     health_file: str | None = None
     wait_for_store: str | None = None
+    allow_memory: bool = False
+    """For one process only: a supervisor's children refuse memory:// anyway."""
 
     def __post_init__(self) -> None:
         self.worker_options()

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.redaction import redacted_text
 from windlass._observe.current_run import (
     context_in_trace,
@@ -36,6 +37,7 @@ from windlass._worker.run.execution import RunEnded, StopCause
 from windlass._worker.run.log_capture import capture_logs
 from windlass._worker.run.log_store import RunLogBuffer, line_of
 from windlass._worker.run.runner import RunLimits, Runner
+from windlass._worker.run.threads import wait_on_loop
 from windlass.errors import InvalidArgument, WindlassError
 
 __all__ = ["ChildRunner", "ParentConnection", "ParentLogHandler", "set_levels"]
@@ -125,7 +127,7 @@ class ChildRunner:
         self._hooks = hooks
         self._client = client
         self._line = line
-        self._asks: dict[int, asyncio.Future[protocol.EnqueueReply]] = {}
+        self._asks: dict[int, asyncio.Future[Any]] = {}
         self._numbers = count(1)
         self.runner: Runner = Runner(
             client.tasks,
@@ -179,7 +181,7 @@ class ChildRunner:
                 context_in_trace(trace).run(self.runner.start, [job])
             case protocol.StopRun():
                 self.runner.stop_all(StopCause.CANCEL)
-            case protocol.EnqueueReply(number):
+            case protocol.EnqueueReply(number) | protocol.PreviousRunReply(number):
                 asked = self._asks.pop(number, None)
                 if asked is not None and not asked.done():
                     asked.set_result(frame)
@@ -243,12 +245,8 @@ class ChildRunner:
         call.task.check((call,), self._client.tasks)
         said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
         number = next(self._numbers)
-        answered = self._asks[number] = asyncio.get_running_loop().create_future()
         ask = protocol.EnqueueRequest(number, call.task.name, call.payload, said, current_trace())
-        self._line.say(ask)
-        answer = await answered
-        if answer.error is not None:
-            raise WindlassError(answer.error)
+        answer: protocol.EnqueueReply = await self._answer_to(ask)
         return Job(
             self._client,
             JobId(answer.job),
@@ -256,6 +254,24 @@ class ChildRunner:
             replaced=answer.replaced,
             task=call.task,
         )
+
+    async def previous_run(self) -> PreviousRun | None:
+        """Let the worker read the run before this one."""
+        ask = protocol.PreviousRunRequest(next(self._numbers))
+        answer: protocol.PreviousRunReply = await self._answer_to(ask)
+        return answer.run
+
+    def previous_run_sync(self) -> PreviousRun | None:
+        """Return the same to a thread."""
+        return wait_on_loop(self.previous_run(), self._loop, "ctx.previous_run()")
+
+    async def _answer_to(self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest) -> Any:
+        answered = self._asks[ask.number] = asyncio.get_running_loop().create_future()
+        self._line.say(ask)
+        answer = await answered
+        if answer.error is not None:
+            raise WindlassError(answer.error)
+        return answer
 
 
 class _ChildContextHost(ContextHost):
@@ -278,6 +294,12 @@ class _ChildContextHost(ContextHost):
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)
+
+    async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:  # noqa: ARG002
+        return await self._inside.previous_run()
+
+    def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:  # noqa: ARG002
+        return self._inside.previous_run_sync()
 
     async def finish(self, *_: object) -> None:
         raise WindlassError(_NO_FINISH)

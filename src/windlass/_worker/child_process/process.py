@@ -294,11 +294,8 @@ class ChildProcess:
                 pass  # likewise
             case protocol.ForwardedRecord(record):
                 _log(record)
-            case protocol.EnqueueRequest():
-                answer = self._answer(frame, self._job)
-                answering = self._loop.create_task(answer, context=context_in_trace(frame.trace))
-                self._answers.add(answering)
-                answering.add_done_callback(self._answers.discard)
+            case protocol.EnqueueRequest() | protocol.PreviousRunRequest():
+                self._begin_answer(frame)
             case protocol.RunOutcome(megabytes=megabytes):
                 self.megabytes = megabytes
                 if self._over is not None and not self._over.done():
@@ -316,6 +313,24 @@ class ChildProcess:
         except Exception as error:  # noqa: BLE001 -- raised where it was asked for
             answer = protocol.EnqueueReply(ask.number, error=f"{exception_name(error)}: {error}")
         self._send(answer)
+
+    async def _answer_previous(self, number: int, job: ClaimedJob | None) -> None:
+        try:
+            run = None if job is None else await self._host.previous_run(job)
+            answer = protocol.PreviousRunReply(number, run)
+        except Exception as error:  # noqa: BLE001 -- raised where it was asked for
+            words = f"{exception_name(error)}: {error}"
+            answer = protocol.PreviousRunReply(number, error=words)
+        self._send(answer)
+
+    def _begin_answer(self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest) -> None:
+        if isinstance(ask, protocol.EnqueueRequest):
+            variables = context_in_trace(ask.trace)
+            answering = self._loop.create_task(self._answer(ask, self._job), context=variables)
+        else:
+            answering = self._loop.create_task(self._answer_previous(ask.number, self._job))
+        self._answers.add(answering)
+        answering.add_done_callback(self._answers.discard)
 
 
 async def _first(*futures: asyncio.Future[Any]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from windlass._core.job import outcome as core
 from windlass._core.job.job import ClaimedJob, Progress
 from windlass._core.job.outcome import Outcome
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._storage.protocol.journal import LogLine
 from windlass._tasks.app_location import AppLocation
 
@@ -86,7 +87,15 @@ class EnqueueReply(msgspec.Struct, frozen=True, tag="answer"):
     error: str | None = None
 
 
-ToChild = Hello | RunJob | StopRun | ExitProcess | EnqueueReply
+class PreviousRunReply(msgspec.Struct, frozen=True, tag="before"):
+    """To a `PreviousRunRequest`."""
+
+    number: int
+    run: PreviousRun | None = None
+    error: str | None = None
+
+
+ToChild = Hello | RunJob | StopRun | ExitProcess | EnqueueReply | PreviousRunReply
 
 
 # --- from the child ---
@@ -135,6 +144,12 @@ class EnqueueRequest(msgspec.Struct, frozen=True, tag="ask"):
     """The trace that the caller is in, where runs are traced."""
 
 
+class PreviousRunRequest(msgspec.Struct, frozen=True, tag="previous"):
+    """Read the run before this one of the job's schedule."""
+
+    number: int
+
+
 class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
     """The run has ended."""
 
@@ -147,6 +162,7 @@ class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
 
 FromChild = (
     Ready
+    | PreviousRunRequest
     | StartFailed
     | ProgressUpdate
     | ForwardedRecord

@@ -8,7 +8,9 @@ import logging
 from typing import Any
 
 from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.schedule.previous_run import PreviousRun
 from windlass._plugins.builtin_maintenance import UPKEEP
+from windlass._schedules.previous_run import find_previous_run
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
@@ -18,6 +20,7 @@ from windlass._worker.claim.slots import Slots
 from windlass._worker.dependencies import WorkerDependencies
 from windlass._worker.liveness.maintenance import Pruner
 from windlass._worker.run.progress import ProgressReporter
+from windlass._worker.run.threads import wait_on_loop
 from windlass._worker.run.transaction_finish import FinishInTransaction
 
 __all__ = ["WorkerContextHost"]
@@ -48,6 +51,7 @@ class WorkerContextHost:
         self._transactions = transactions
         self._queues = queues
         self._quiet = quiet
+        self._loop = asyncio.get_running_loop()
         self._waiting: set[str] = set()
         self._inheritance = OptionInheritance()
 
@@ -89,6 +93,16 @@ class WorkerContextHost:
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
         return await self._around.enqueue(self._inheritance.inherit(call, job))
+
+    async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
+        """Return the run before this one of the schedule that made the job."""
+        plans = (await self._around.plans()).items()
+        likely = [name for name, plan in plans if plan.job and plan.job.task == job.task]
+        return await find_previous_run(self._around.storage, job.claim.job, likely)
+
+    def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:
+        """Return the same to a thread."""
+        return wait_on_loop(self.previous_run(job), self._loop, "ctx.previous_run()")
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success into the user's transaction."""

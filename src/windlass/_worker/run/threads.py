@@ -5,14 +5,30 @@ from __future__ import annotations
 import asyncio
 import functools
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context as Variables
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass._system.seams import start_thread
+from windlass.errors import WindlassError
 
-__all__ = ["Return", "ThreadPool"]
+__all__ = ["Return", "ThreadPool", "wait_on_loop"]
+
+T = TypeVar("T")
+
+
+def wait_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, call: str) -> T:
+    """Run ``work`` on the worker's event loop, for a handler on a thread. ``call``: what a
+    coroutine awaits instead; it would wait for itself here.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+    work.close()
+    message = f"this call blocks the event loop: write `await {call}` in a coroutine"
+    raise WindlassError(message)
 
 
 class Return:
