@@ -174,9 +174,9 @@ class ChildProcess:
     def end_now(self) -> None:
         """End it at once, with every process that its handlers have started."""
         self._doomed = True
-        self._kill_group()
+        self._end_group()
 
-    def _kill_group(self) -> None:
+    def _end_group(self) -> None:
         if self._process is None or not self._alive:
             return
         with suppress(ProcessLookupError, PermissionError):  # it has just ended
@@ -218,7 +218,7 @@ class ChildProcess:
         code: int | None = None
         kib = 0
         if self._pidfd is not None:
-            self._kill_group()  # it has ended and is not collected: the number is still its own
+            self._end_group()  # it has ended and is not collected: the number is still its own
         try:
             pid, state, usage = os.wait4(self._process.pid, os.WNOHANG)
         except ChildProcessError:
