@@ -6,11 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from windlass._client.event_log import EventJournal
+from windlass._client.inserter import Inserter
 from windlass._client.job_events import publish_expired_events
 from windlass._client.new_jobs import (
     check_calls,
@@ -21,6 +22,7 @@ from windlass._client.new_jobs import (
     note_ids,
 )
 from windlass._client.results import ResultWaiter
+from windlass._client.room import WaitForRoom
 from windlass._core.job.event import enqueued_event
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
@@ -47,7 +49,6 @@ from windlass.errors import (
 __all__ = [
     "Batcher",
     "Client",
-    "Inserter",
     "check_calls",
     "job_for",
     "needs_limits",
@@ -65,18 +66,6 @@ _FLUSH = 1000
 """The largest number of jobs in a merged flush; one call may be larger."""
 _UNTOLD = 10_000
 """Ids of failed calls that are remembered until they are repeated."""
-
-
-class Inserter(Protocol):
-    """The way from a call to the store. What surrounds it, such as tracing, looks the same."""
-
-    async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
-        """Store jobs, all or none."""
-        ...
-
-    async def idle(self) -> None:
-        """Wait until nothing is under way."""
-        ...
 
 
 class Batcher(Generic[Item, Reply]):
@@ -200,6 +189,8 @@ class Client:
         self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._waiter = ResultWaiter(storage)
+        if not storage.shared:  # no other storage has a bound
+            self.surround(WaitForRoom)
         self._definitions = LimitDefinitions(storage.limits)
         self._journal = EventJournal(storage, bus) if settings.event_log else None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from windlass._core.values.redaction import redacted_url
+from windlass._storage.shared.memory_url import memory_bounds
 from windlass._storage.timings import Timings
 from windlass._system.greenlets import refuse_green_files
 from windlass._system.seams import SYSTEM_CLOCK, Clock
@@ -56,6 +57,8 @@ def check_url(url: str) -> str:
         raise UnknownScheme(scheme, SCHEMES)
     if scheme == "sqlite":
         _sqlite_path(url)
+    elif scheme == "memory":
+        memory_bounds(url)
     return scheme
 
 
@@ -200,7 +203,8 @@ class StorageOpener:
         from windlass._storage.memory import MemoryDatabase, MemoryStorage
 
         if self._memory is None:
-            self._memory = MemoryDatabase(clock=self.clock, timings=self.timings)
+            bounds = memory_bounds(self._settings.url)
+            self._memory = MemoryDatabase(self.clock, self.timings, bounds)
         return MemoryStorage(self._memory)
 
     async def _open_sqlite(self) -> Storage:

@@ -86,6 +86,7 @@ def urls() -> Iterator[str]:
                     yield f"{scheme}:// durability {durability}"
             if scheme.startswith(("redis", "unix")):
                 yield from (f"{scheme}:// option {name}" for name in _redis_options(url))
+    yield from (f"memory:// option {name}" for name in internals.MEMORY_OPTIONS)
     for name in POSTGRES_OPTIONS:
         passed = f"{name}=1" in internals.parse_url(f"postgresql://h/d?{name}=1").dsn
         yield f"postgresql:// option {name} {'for the driver' if passed else 'read here'}"

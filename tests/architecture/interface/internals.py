@@ -19,8 +19,10 @@ from windlass._observe.log import JsonFormatter
 from windlass._observe.otel_tracing import server_of
 from windlass._storage.postgres.io.url import parse_url
 from windlass._storage.redis.io import layout
+from windlass._storage.shared.memory_url import MemoryBounds
 
 __all__ = [
+    "MEMORY_OPTIONS",
     "TRANSITIONS",
     "BenchResult",
     "Event",
@@ -34,6 +36,8 @@ __all__ = [
     "server_of",
     "started_fields",
 ]
+
+MEMORY_OPTIONS = MemoryBounds.__struct_fields__
 
 
 def started_fields() -> Iterable[str]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from windlass.errors import StorageError, StorageReplaced
+from windlass.errors import StorageError, StorageFull, StorageReplaced
 
-__all__ = ["caused_by", "copy_error", "is_retryable"]
+__all__ = ["CapacityReached", "caused_by", "copy_error", "is_retryable"]
 
 E = TypeVar("E", bound=BaseException)
+
+
+class CapacityReached(StorageFull):
+    """The storage holds as many unfinished jobs as it may. Nothing was written."""
+
+    def __init__(
+        self, message: str, until_room: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """``until_room`` waits until there may be room; None: the call is refused."""
+        super().__init__(message)
+        self.until_room = until_room
 
 
 def caused_by(error: E, cause: BaseException) -> E:
@@ -21,7 +33,8 @@ def caused_by(error: E, cause: BaseException) -> E:
 
 def is_retryable(error: BaseException) -> bool:
     """Return whether trying the same thing again may help."""
-    return isinstance(error, StorageError) and not isinstance(error, StorageReplaced)
+    final = StorageReplaced | CapacityReached  # a smaller call may find room
+    return isinstance(error, StorageError) and not isinstance(error, final)
 
 
 def copy_error(error: BaseException) -> BaseException:

@@ -30,6 +30,7 @@ from windlass._storage.memory.io.rows import (
 from windlass._storage.memory.limits.budgets import MemoryBudgets
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.schedules import ScheduleRow
+from windlass._storage.shared.memory_url import MemoryBounds
 from windlass._storage.shared.subscribers import QueueNames, Subscribers
 from windlass._storage.timings import Durations, Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
@@ -94,13 +95,21 @@ class MemoryDatabase:
     by another way (a cancel, a new due time): they are skipped when they come up.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, timings: Timings | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock = SYSTEM_CLOCK,
+        timings: Timings | None = None,
+        bounds: MemoryBounds | None = None,
+    ) -> None:
         """Make an empty database. ``timings`` counts how long operations take."""
+        self.bounds: MemoryBounds = bounds or MemoryBounds()
         self.clock = clock
         self.version = VERSION
         self.rows: dict[int, JobRow] = {}
         self.by_id: dict[JobId, JobRow] = {}
         self.running: dict[int, JobRow] = {}
+        self.ended: dict[int, JobRow] = {}
+        """In the order in which they ended."""
         self.ready: defaultdict[str, dict[Lane, list[ClaimSortKey]]] = defaultdict(dict)
         self.later: defaultdict[str, list[ClaimSortKey]] = defaultdict(list)
         self.keys: dict[str, JobRow] = {}
@@ -120,6 +129,8 @@ class MemoryDatabase:
         self._lock = threading.Lock()
         self._last_seq = 0
         self.subscribers: Subscribers = Subscribers(threads=True)
+        self.room: Subscribers = Subscribers(threads=True)
+        """Producers that wait until fewer jobs are unfinished."""
         self.timings: Timings = timings or Timings()
 
     def moment(self) -> AbstractContextManager[datetime]:
@@ -154,10 +165,14 @@ class MemoryDatabase:
         self._last_seq += 1
         row.number(self._last_seq)
         self.rows[row.seq] = self.by_id[row.asked.id] = row
+        if row.is_terminal():
+            self.ended[row.seq] = row
 
     def remove(self, row: JobRow) -> None:
         del self.rows[row.seq], self.by_id[row.asked.id]
         self.running.pop(row.seq, None)
+        self.ended.pop(row.seq, None)
+        self.room.wake()
         self.diary.forget(row.seq)
         self.free_key(row)
 
@@ -174,6 +189,17 @@ class MemoryDatabase:
         row.finish(state, now)
         if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
             self.free_key(row)
+        self.ended.pop(row.seq, None)
+        self.ended[row.seq] = row
+        most = self.bounds.max_ended
+        while most is not None and len(self.ended) > most:
+            self.remove(next(iter(self.ended.values())))
+        self.room.wake()
+
+    @property
+    def unfinished(self) -> int:
+        """How many jobs wait or run."""
+        return len(self.rows) - len(self.ended)
 
     def expire(self, row: JobRow, now: datetime) -> None:
         row.explain("expired")
@@ -184,6 +210,7 @@ class MemoryDatabase:
     def stand(self, row: JobRow, due: datetime, now: datetime) -> None:
         """Put the job among the ready ones when it is due, else among the later ones."""
         row.wait(due)
+        self.ended.pop(row.seq, None)
         if due <= now:
             self.stand_ready(row)
         else:

@@ -13,6 +13,7 @@ from windlass._storage.memory.io.database import VERSION, MemoryDatabase
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.claim import ClaimRules
 from windlass._storage.memory.jobs.insert import holder_expires, insert
+from windlass._storage.memory.jobs.room import require_room
 from windlass._storage.memory.limits.budgets import Usage
 from windlass._storage.protocol.jobs import (
     Applied,
@@ -42,6 +43,7 @@ class MemoryJobs:
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with self._db.moment() as now:
+            require_room(self._db, jobs, now)
             answers = self.insert_all(jobs, now)
         self._db.wake(changed_queues(jobs, answers))
         return answers
