@@ -31,6 +31,7 @@ __all__ = [
     "Secret",
     "Services",
     "Snooze",
+    "SoftTimeout",
     "Success",
     "Task",
     "Throttled",
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from windlass._core.values.grants import Grants
     from windlass._core.values.payload import Secret
     from windlass._plugins.registrar import Plugin, Registrar
-    from windlass._tasks.context import Context, current
+    from windlass._tasks.context import Context, SoftTimeout, current
     from windlass._tasks.follow_ups import Failure, Success
     from windlass._tasks.handle import Job
     from windlass._tasks.limits import Limit
@@ -85,6 +86,7 @@ else:
         "Secret": "_core.values.payload",
         "Services": "_tasks.services",
         "Snooze": "_core.job.control",
+        "SoftTimeout": "_tasks.context",
         "Success": "_tasks.follow_ups",
         "Task": "_tasks.task",
         "Throttled": "_core.job.control",

@@ -21,9 +21,10 @@ from windlass._admin.plugins import PluginAdmin, PluginReport, PluginSchedule, P
 from windlass._admin.queues import QueueAdmin
 from windlass._admin.schedule_reports import ScheduleReport
 from windlass._admin.schedules import ScheduleAdmin
+from windlass._admin.session import SweepReport
 from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin, StorageReport
-from windlass._admin.sweep import SweepReport
+from windlass._admin.tasks import TaskAdmin, TaskReport
 from windlass._admin.workers import WorkerAdmin
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
@@ -95,6 +96,8 @@ __all__ = [
     "StorageAdmin",
     "StorageReport",
     "SweepReport",
+    "TaskAdmin",
+    "TaskReport",
     "WorkerAdmin",
     "WorkerRecord",
 ]

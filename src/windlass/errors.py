@@ -119,7 +119,7 @@ class DuplicateTask(DefinitionError):
     def __init__(self, name: str, first: str, second: str) -> None:
         super().__init__(
             f"Two tasks are named {name!r}: {first} and {second}. Give one of them another "
-            f"name with @app.task(name=...)."
+            f"name with @app.task(name=...). In a test, use windlass.testing.replaced(...)."
         )
         self.name = name
 

@@ -38,7 +38,15 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.admin import AdminStore, ErrorGroup, ErrorLook, Named, QueueCounts
+from windlass._storage.protocol.admin import (
+    AdminStore,
+    ErrorGroup,
+    ErrorLook,
+    Named,
+    QueueCounts,
+    TaskCounts,
+    TaskLook,
+)
 from windlass._storage.protocol.copy import CopiedRecord, CopyStore, StoredJob
 from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page
 from windlass._storage.protocol.jobs import (
@@ -165,6 +173,8 @@ __all__ = [
     "Storage",
     "StoredJob",
     "Stores",
+    "TaskCounts",
+    "TaskLook",
     "TransactionStore",
     "Transition",
     "TransitionAnswer",

@@ -1,4 +1,4 @@
-"""One order for everything that matches."""
+"""One order for everything that matches, and for the jobs below a job."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from tests.admin.fixtures import a_failed_job, admin_of, fail_all, stored
+from windlass import Context, Windlass
 from windlass._admin.jobs import bulk
 from windlass._admin.jobs.bulk import BulkAction, BulkProgress, BulkReport
-from windlass._core.job.job import JobId
+from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
+from windlass._core.job.transition import succeed
 from windlass._storage.protocol.actions import (
     Cancel,
     Delete,
@@ -23,8 +25,9 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.storage import Storage
-from windlass.errors import InvalidArgument
+from windlass.errors import InvalidArgument, JobNotFound
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
@@ -34,6 +37,7 @@ from windlass.testing.conformance.steps import (
     claim,
     enlist,
     keyed,
+    look,
     started,
 )
 
@@ -190,3 +194,100 @@ async def test_waiting_jobs_are_moved_and_run_together(
 async def test_a_bulk_action_on_everything_must_be_explicit(storage: Storage) -> None:
     with pytest.raises(InvalidArgument, match="every job: give a filter"):
         await admin_of(storage).jobs.bulk(Delete(), JobFilter())
+
+
+# --- the jobs below a job ------------------------------------------------------------------------
+
+
+def below(parent: JobId | NewJob, **asked: object) -> NewJob:
+    return a_job(parent=parent.id if isinstance(parent, NewJob) else parent, **asked)
+
+
+async def states_of(storage: Storage, *jobs: JobId | NewJob) -> list[State]:
+    return [(await look(storage, job)).state for job in jobs]
+
+
+async def test_the_jobs_below_are_cancelled_at_any_depth_and_no_others(storage: Storage) -> None:
+    await enlist(storage)
+    stranger = a_job()
+    (root,) = await add(storage, a_job())
+    child, other = below(root), below(root, delay=HOUR)
+    grandchild = below(child)
+    lonely = below(JobId("0" * 32))
+    strangers_child = below(stranger)
+    await add(storage, stranger, child, other, grandchild, lonely, strangers_child)
+    admin = admin_of(storage)
+    assert await admin.jobs.cancel(root, children=True) is CancelAnswer.CANCELLED
+    cancelled = await states_of(storage, root, child, other, grandchild)
+    assert cancelled == [State.CANCELLED] * 4
+    left = await states_of(storage, stranger, lonely, strangers_child)
+    assert left == [State.WAITING] * 3
+    (note, own) = [one for one in await admin.audit.list() if one.note.what == "jobs.cancel"]
+    assert (note.note.subject, own.note.subject) == (f"jobs below job {root}", f"job {root}")
+
+
+async def test_jobs_below_a_job_that_has_ended_are_found(storage: Storage) -> None:
+    root = await started(storage)
+    (child,) = await add(storage, below(root.claim.job))
+    (running,) = await claim(storage, 1)
+    (grandchild,) = await add(storage, below(child))
+    for job in (root, running):
+        await storage.jobs.apply([succeed(job, by="w1", result=None)])
+    admin = admin_of(storage)
+    assert await admin.jobs.cancel(root.claim.job, children=True) is CancelAnswer.TOO_LATE
+    assert await states_of(storage, child, grandchild) == [State.SUCCEEDED, State.CANCELLED]
+
+
+async def test_running_jobs_are_asked_and_everything_may_be_repeated(storage: Storage) -> None:
+    root = await started(storage)
+    (child,) = await add(storage, below(root.claim.job))
+    await claim(storage, 1)
+    await add(storage, below(child), below(child))
+    admin = admin_of(storage)
+    report = await admin.jobs.cancel_children(root.claim.job)
+    assert (report.matched, report.done, report.requested) == (3, 2, 1)
+    assert (await look(storage, child)).cancel_requested
+    assert not (await stored(storage, root.claim.job)).cancel_requested
+    (late,) = await add(storage, below(child))
+    report = await admin.jobs.cancel_children(root.claim.job)
+    assert (report.done, report.requested) == (1, 1)
+    assert await states_of(storage, late) == [State.CANCELLED]
+
+
+async def test_many_jobs_are_cancelled_page_by_page(storage: Storage) -> None:
+    await enlist(storage)
+    (root,) = await add(storage, a_job(delay=HOUR))
+    others = [a_job() for _ in range(150)]
+    children = [below(root) for _ in range(250)]
+    mixed = [job for pair in zip(children, [*others, *others], strict=False) for job in pair]
+    await storage.jobs.insert(list({job.id: job for job in mixed}.values()))
+    report = await admin_of(storage).jobs.cancel_children(root)
+    assert report.done == 250
+    page = await storage.admin.find(JobFilter(states=[State.WAITING]), limit=500)
+    assert {job.parent for job in page} == {None}
+
+
+async def test_a_job_that_does_not_exist_has_no_children(storage: Storage) -> None:
+    admin = admin_of(storage)
+    assert await admin.jobs.cancel("0" * 32, children=True) is CancelAnswer.UNKNOWN
+    with pytest.raises(JobNotFound):
+        await admin.jobs.cancel_children("0" * 32)
+
+
+async def test_a_handle_cancels_what_its_handler_enqueued() -> None:
+    async with Windlass("memory://") as app:
+
+        @app.task(name="leaf")
+        async def leaf() -> None: ...
+
+        @app.task(name="tree")
+        async def tree(ctx: Context) -> None:
+            await ctx.enqueue(leaf.options(delay=3600).call())
+            await leaf.options(delay=3600).enqueue()
+
+        job = await tree.enqueue()
+        async with app.worker():
+            await job.result(timeout=10)
+        assert await job.cancel(children=True) is CancelAnswer.TOO_LATE
+        leaves = await app.admin.jobs.find(JobFilter(task="leaf"))
+        assert [one.state for one in leaves] == [State.CANCELLED] * 2

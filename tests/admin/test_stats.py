@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.admin.fixtures import a_failed_job, admin_of, fail_all
+from windlass import Backoff, Windlass
 from windlass._admin import queues
+from windlass._app.parts import parts_of
 from windlass._core.job.state import Shown, State
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
+from windlass.admin import TaskReport
 from windlass.errors import InvalidArgument
+from windlass.testing import drain, isolated
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
@@ -19,6 +24,7 @@ from windlass.testing.conformance.steps import (
     SECOND,
     a_job,
     add,
+    claim,
     enlist,
     started,
     succeeded,
@@ -217,3 +223,79 @@ async def test_counts_are_capped_by_the_number_of_queues(
     assert {one.cap for one in await admin.queues.counts()} == {2}
     assert [one.ready for one in await admin.queues.counts(cap=None)] == [8, 8, 9, 9, 9, 9, 9]
     assert [one.ready for one in await admin.queues.counts(cap=4)] == [4] * 7
+
+
+# --- by task -------------------------------------------------------------------------------------
+
+
+async def test_a_registered_task_is_listed_with_zeros_before_its_first_job() -> None:  # DEF-7
+    app = Windlass("memory://")
+
+    @app.task(name="send", queue="mail")
+    async def send() -> None: ...
+
+    async with app:
+        assert await app.admin.tasks.list() == [TaskReport(task="send", queue="mail")]
+        assert await app.admin.stats.tasks() == ["send"]
+        assert await app.admin.stats.tasks(queue="mail") == ["send"]
+        assert await app.admin.stats.tasks(queue="default") == []
+
+
+async def test_a_task_shows_its_jobs_its_outcomes_and_its_last_error() -> None:  # STAT-1
+    app = Windlass("memory://", max_attempts=2, backoff=Backoff.fixed(0))
+
+    @app.task(name="add")
+    async def fine() -> None: ...
+
+    @app.task(name="pay")
+    async def pay(account: str) -> None:
+        raise ValueError(f"no money on {account}")
+
+    async with app:
+        await fine.enqueue()
+        for account in ("a", "b"):
+            await pay.enqueue(account)
+            await drain(app)
+        await fine.enqueue()
+        await fine.options(delay=60).enqueue()
+        await pay.options(delay=60).enqueue("c")
+        storage = await parts_of(app).storage()
+        await enlist(storage)
+        await claim(storage, 1)
+        added, paid = await app.admin.tasks.list()
+        assert (added.waiting, added.running, added.succeeded, added.failed) == (1, 1, 1, 0)
+        assert (added.last_error, added.last_failed_at) == (None, None)
+        assert (paid.waiting, paid.running, paid.succeeded) == (1, 0, 0)
+        assert (paid.retried, paid.failed) == (2, 2)
+        assert paid.last_error == "ValueError: no money on b"
+        assert paid.last_failed_at is not None
+        assert not paid.at_least
+
+
+async def test_a_task_that_only_a_worker_has_is_listed_without_a_queue(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    shop, other = Windlass(url), Windlass(url)
+
+    @shop.task(name="send")
+    async def send() -> None: ...
+
+    async with shop, other, shop.worker():
+        (report,) = await other.admin.tasks.list()
+    assert (report.task, report.queue, report.workers) == ("send", None, 1)
+
+
+async def test_outcomes_before_the_span_are_not_counted() -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="send")
+    async def send() -> None: ...
+
+    with isolated(app) as clock:
+        await send.enqueue()
+        await drain(app)
+        clock.advance(timedelta(hours=2))
+        (day,) = await app.admin.tasks.list()
+        (hour,) = await app.admin.tasks.list(within=3600)
+        assert (day.succeeded, hour.succeeded) == (1, 0)
+        with pytest.raises(InvalidArgument, match="within"):
+            await app.admin.tasks.list(within=-1)

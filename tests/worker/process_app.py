@@ -100,6 +100,28 @@ async def forget_async() -> object:
 both("forget", forget, forget_async, store_result=False)
 
 
+def late(ctx: Context) -> str:
+    return "told" if ctx.cancelled.wait(30) else "not told"
+
+
+async def late_async(ctx: Context) -> str:
+    try:
+        await asyncio.sleep(30)
+    except windlass.SoftTimeout:
+        return "told"
+    return "not told"
+
+
+both("late", late, late_async, soft_timeout=0.1)
+
+
+async def by_name(ctx: Context) -> str:
+    return (await ctx.enqueue(app.call("shop.charge", {"order": 7}, delay=3600))).id
+
+
+app.task(name="process.by_name", run_in="process")(by_name)
+
+
 def broken() -> None:
     raise ValueError("no good")
 
@@ -360,6 +382,14 @@ def with_family(ctx: Context) -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     ctx.progress(0.5, str(other.pid))
     time.sleep(60)
+
+
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
+def leaves_a_program(ctx: Context) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    ctx.progress(0.5, str(other.pid))
+    ctx.cancelled.wait(0.5)  # until the note has been stored
+    os._exit(3)
 
 
 @app.task(run_in="process", max_attempts=1, on_lost="fail")

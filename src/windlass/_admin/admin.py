@@ -15,6 +15,7 @@ from windlass._admin.schedules import ScheduleAdmin
 from windlass._admin.session import AdminSession
 from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin
+from windlass._admin.tasks import TaskAdmin
 from windlass._admin.workers import WorkerAdmin
 
 __all__ = ["Admin"]
@@ -38,6 +39,7 @@ class Admin:
         self.workers: WorkerAdmin = WorkerAdmin(session)
         self.errors: ErrorAdmin = ErrorAdmin(session)
         self.audit: AuditAdmin = AuditAdmin(session)
+        self.tasks: TaskAdmin = TaskAdmin(session, self.errors)
         self.storage: StorageAdmin = StorageAdmin(session)
         self.stats: StatsAdmin = StatsAdmin(session)
         self.overview: OverviewAdmin = OverviewAdmin(session, self.jobs, self.schedules)

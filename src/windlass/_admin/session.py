@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 
 from windlass._admin.jobs.redaction import KeyMasks
-from windlass._admin.sweep import Sweep
 from windlass._core.job.job import JobId
 from windlass._core.values.names import check_text
 from windlass._observe.bus import Bus
@@ -20,7 +19,22 @@ from windlass._storage.protocol.storage import Storage
 from windlass._tasks.task import TaskRegistry
 from windlass.errors import InvalidArgument
 
-__all__ = ["AdminSession", "check_changes"]
+__all__ = ["AdminSession", "Sweep", "SweepReport", "check_changes"]
+
+
+class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a sweep."""
+
+    dead: Sequence[str] = ()
+    """Workers that were declared dead."""
+    released: int = 0
+    """Jobs of dead workers that were given back, or failed by their rules."""
+    promoted: int = 0
+    """Waiting jobs that have fallen due and were marked ready."""
+
+
+Sweep = Callable[[], Awaitable[SweepReport]]
+"""Looks for dead workers, releases their jobs and promotes due jobs."""
 
 
 class AdminSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,14 +62,20 @@ class StatsAdmin:
         return activities(await self._between(since, until, _HOUR / 60, queue, None), by)
 
     async def tasks(self, queue: str | None = None) -> Sequence[str]:
-        """List the names of tasks that ran within a day, that live workers know, or that the
-        newest jobs are for.
+        """List the names of tasks that this process has, that ran within a day, that live workers
+        have, or that the newest jobs are for.
         """
         storage = await self._session.storage()
         now = await storage.now()
         ran = await storage.admin.rollups(now - timedelta(days=1), now)
         names = {rollup.task for rollup in ran if queue is None or rollup.queue == queue}
         names |= {job.task for job in await storage.admin.find(JobFilter(queue=queue), limit=200)}
+        default = self._session.settings.default_queue
+        names |= {
+            task.name
+            for task in self._session.tasks
+            if queue is None or queue == (task.settings.queue or default)
+        }
         if queue is None:
             names |= {task for worker in await storage.workers.live() for task in worker.tasks}
         return sorted(names)

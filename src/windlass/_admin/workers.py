@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from windlass._admin.explain.cause import few, shell_command
 from windlass._admin.jobs.redaction import redacted_page
-from windlass._admin.session import AdminSession
-from windlass._admin.sweep import SweepReport
+from windlass._admin.session import AdminSession, SweepReport
 from windlass._core.job.state import State
 from windlass._core.values.names import shown
 from windlass._storage.protocol.job_list import JobFilter, Page

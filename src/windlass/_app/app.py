@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -18,14 +16,13 @@ from windlass._core.job.event import Event
 from windlass._core.job.ids import id_as_stored
 from windlass._core.schedule.rules import Rule
 from windlass._core.values.grants import Grants
-from windlass._core.values.redaction import redacted_url
 from windlass._schedules.declarations import ScheduleDecorator, ScheduleKeywords
 from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
-from windlass._settings.load import load_settings
+from windlass._settings.load import load_settings, warn_of_other_url
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
-from windlass._tasks.call import Call, CallKeywords, check_no_id
+from windlass._tasks.call import Call, CallKeywords, EnqueueHook, check_no_id
 from windlass._tasks.context import Context, Middleware
 from windlass._tasks.decorators import (
     AsyncContextTask,
@@ -62,20 +59,6 @@ R = TypeVar("R")
 L = TypeVar("L", bound=Callable[..., Any])
 H = TypeVar("H", bound=Callable[[], str | None])
 
-log = logging.getLogger("windlass")
-
-
-def _warn_of_other_url(url: str) -> None:
-    """Warn that ``WINDLASS_URL`` has no effect, because the code names another storage."""
-    named = os.environ.get("WINDLASS_URL")
-    if named and named != url:
-        log.warning(
-            "WINDLASS_URL is %s, but the code has Windlass(%r), which takes precedence. Write "
-            "Windlass() in the code to use WINDLASS_URL, or unset the variable",
-            redacted_url(named),
-            redacted_url(url),
-        )
-
 
 class Windlass:
     """An application: its tasks and schedules, its storage, and the calls that use them.
@@ -111,7 +94,7 @@ class Windlass:
         """
         self.settings: Settings = load_settings(url, settings, config=config)
         if self._warns and url is not None:
-            _warn_of_other_url(self.settings.url)
+            warn_of_other_url(self.settings.url)
         self._parts = AppParts(self, self.settings, seams or Seams(wall=clock.now), clock)
         self.tasks: TaskRegistry = self._parts.tasks
         """Every registered task, by name."""
@@ -119,6 +102,10 @@ class Windlass:
         """Objects that handlers can ask for as ``ctx.services``, in plugins too."""
         self.blocking: BlockingClient = self._parts.blocking
         """The same calls for code without an event loop."""
+        self.before_enqueue: Callable[[EnqueueHook], EnqueueHook] = self._parts.hooks.before_enqueue
+        """Decorator for ``def hook(call)``, which sees every call of your code before it is stored.
+        It may return ``call.with_options(…)``, and refuses the call if it raises.
+        """
 
     def __repr__(self) -> str:
         return f"<Windlass {self._parts.connections.opener.scheme} with {len(self.tasks)} tasks>"
@@ -151,6 +138,7 @@ class Windlass:
         - ``queue``: the queue of its jobs. Default: the app's ``default_queue``.
         - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
         - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
+        - ``soft_timeout``: after this time the handler gets SoftTimeout, or ``ctx.cancelled``.
         - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
         - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
         - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on

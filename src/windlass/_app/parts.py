@@ -32,7 +32,7 @@ from windlass._tasks.registry import TaskRegistry
 
 if TYPE_CHECKING:
     from windlass._admin.admin import Admin
-    from windlass._admin.sweep import SweepReport
+    from windlass._admin.session import SweepReport
     from windlass._app.app import Windlass
     from windlass._app.workers import Workers
     from windlass._plugins.installation import Plugins
@@ -176,8 +176,8 @@ class AppParts:
     async def _sweep(self) -> SweepReport:
         return await self.workers.sweep()
 
-    async def _cancel(self, job: JobId) -> CancelAnswer:
-        return await self.admin.jobs.cancel(job)
+    async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
+        return await self.admin.jobs.cancel(job, children=children)
 
 
 def parts_of(app: Windlass) -> AppParts:

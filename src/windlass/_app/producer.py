@@ -46,10 +46,10 @@ class Producer:
         loop: BlockingLoop,
         *,
         payload_limit: int,
-        cancel: Callable[[JobId], Awaitable[CancelAnswer]],
+        cancel: Callable[[JobId, bool], Awaitable[CancelAnswer]],
     ) -> None:
-        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job with an audit
-        record.
+        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job, and the jobs
+        below it if asked to, with an audit record.
         """
         self._connections = connections
         self._outbox = outbox
@@ -61,8 +61,10 @@ class Producer:
         self.hooks = hooks
         self.payload_limit = payload_limit
 
-    async def enqueue_call(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
-        """Store one call made by ``task.call(...)``."""
+    async def enqueue_call(
+        self, call: Call[R], *, job_id: JobId | None = None, hooked: bool = False
+    ) -> Job[R]:
+        """Store one call made by ``task.call(...)``. ``hooked``: the app's hooks have seen it."""
         ask = call.options
         if ask.connection is not None:
             ids = None if job_id is None else [job_id]
@@ -70,6 +72,8 @@ class Producer:
                 [call], ids=ids, connection=ask.connection, wake=ask.wake
             )
             return jobs[0]
+        if self.hooks.enqueue_hooks and not hooked:
+            call = self.hooks.changed_call(call)
         if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
         if (context := RUN.get(None)) is not None:
@@ -88,9 +92,12 @@ class Producer:
             ids = None if job_id is None else [job_id]
             jobs = self.enqueue_many_sync([call], ids=ids, connection=ask.connection, wake=ask.wake)
             return jobs[0]
+        if self.hooks.enqueue_hooks:
+            call = self.hooks.changed_call(call)
         by_name = isinstance(call.task, NamedTask)
         instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
-        return self._loop.run(self.enqueue_call(call, job_id=job_id), instead=instead)
+        work = self.enqueue_call(call, job_id=job_id, hooked=True)
+        return self._loop.run(work, instead=instead)
 
     def task_named(self, name: str) -> Task[..., Any]:
         """Return the task of this name, or a stand-in for a task that only workers have."""
@@ -113,6 +120,15 @@ class Producer:
         """Store calls in one transaction, all or none; the handles are in order."""
         every = self._checked(calls, connection, wake)
         given = None if ids is None else job_ids_of(ids, len(every))
+        return await self._store_many(every, given, connection, wake)
+
+    async def _store_many(
+        self,
+        every: list[Call[R]],
+        given: Sequence[JobId] | None,
+        connection: UserConnection | None,
+        wake: Wake | None,
+    ) -> list[Job[R]]:
         if connection is not None and (store := self._outbox.store()) is not None:
             replies = await self._outbox.insert(store, every, connection, wake, given)
             return self._handles(every, replies)
@@ -132,18 +148,15 @@ class Producer:
         wake: Wake | None = None,
     ) -> list[Job[R]]:
         """Do the same from code without an event loop; a ``connection`` is used on this thread."""
-        if connection is not None:
-            every = self._checked(calls, connection, wake)
-            given = None if ids is None else job_ids_of(ids, len(every))
-            store = self._outbox.store()
-            if store is not None:
-                if any(map(needs_limits, every)) and not self._loop.is_here():
-                    # On a loop, too: a caller whose connection blocks has settled for blocking.
-                    self._loop.wait_for(self._define_for(every))
-                replies = self._outbox.insert_sync(store, every, connection, wake, given)
-                return self._handles(every, replies)
-            calls, ids = every, given
-        work = self.enqueue_many(calls, ids=ids, connection=connection, wake=wake)
+        every = self._checked(calls, connection, wake)
+        given = None if ids is None else job_ids_of(ids, len(every))
+        if connection is not None and (store := self._outbox.store()) is not None:
+            if any(map(needs_limits, every)) and not self._loop.is_here():
+                # On a loop, too: a caller whose connection blocks has settled for blocking.
+                self._loop.wait_for(self._define_for(every))
+            replies = self._outbox.insert_sync(store, every, connection, wake, given)
+            return self._handles(every, replies)
+        work = self._store_many(every, given, connection, wake)
         return self._loop.run(work, instead="app.enqueue_many(...)")
 
     def _handles(self, calls: Sequence[Call[R]], replies: Sequence[Inserted]) -> list[Job[R]]:
@@ -164,6 +177,8 @@ class Producer:
     ) -> list[Call[R]]:
         every = list(calls)
         check_calls(every)
+        if self.hooks.enqueue_hooks:
+            every = [self.hooks.changed_call(call) for call in every]
         check_connection(every, connection, wake)
         self._check_tasks(every)
         return every if (job := running_job()) is None else inherit_options_many(every, job)
@@ -187,6 +202,6 @@ class Producer:
         report_wait(job)
         return await (await self._connections.client()).result(job, timeout)
 
-    async def cancel(self, job: JobId) -> CancelAnswer:
+    async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self._cancel(job)
+        return await self._cancel(job, children)

@@ -85,9 +85,9 @@ class BlockingClient:
         """Read the stored job like ``await job.refresh()``."""
         return self.run(job.refresh(), instead="job.refresh()")
 
-    def cancel(self, job: Job[Any]) -> CancelAnswer:
+    def cancel(self, job: Job[Any], *, children: bool = False) -> CancelAnswer:
         """Cancel the job like ``await job.cancel()``."""
-        return self.run(job.cancel(), instead="job.cancel()")
+        return self.run(job.cancel(children=children), instead="job.cancel()")
 
     def wake(self) -> None:
         """Wake workers now. Call it after a commit on a connection that enqueued jobs."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 # Imported with the worker, so that no job waits for it: a handler that cancels a job needs it.
 import windlass._admin.admin  # noqa: F401
-from windlass._admin.sweep import SweepReport
+from windlass._admin.session import SweepReport
 from windlass._client.client import Client
 from windlass._core.schedule.schedule import Schedule
 from windlass._settings.keywords import WorkerKeywords

@@ -46,6 +46,9 @@ _COMMANDS = {
         "windlass._cli.schedules.command:schedules",
         "List, trigger, pause and change schedules.",
     ),
+    "tasks": _CommandEntry(
+        "windlass._cli.commands.tasks:tasks", "Show jobs, outcomes and the last error of each task."
+    ),
     "errors": _CommandEntry(
         "windlass._cli.commands.errors:errors", "Show failures grouped by cause."
     ),

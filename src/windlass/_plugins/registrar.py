@@ -117,6 +117,7 @@ class Registrar:
         - ``concurrency``: jobs of this task that run at once in the whole cluster.
         - ``max_attempts``: runs of one job, the first included. Default: the app's setting (5).
         - ``timeout``: longest run: "30s", "5m", seconds or a timedelta. None: no limit.
+        - ``soft_timeout``: after this time the handler gets SoftTimeout, or ``ctx.cancelled``.
         - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
         - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
         - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,11 +15,14 @@ import msgspec
 from windlass._core.limits.backoff import Backoff
 from windlass._core.values.grants import Grants
 from windlass._core.values.names import shown
+from windlass._core.values.redaction import redacted_url
 from windlass._settings.durations import parse_backoff, parse_duration
 from windlass._settings.settings import Settings
 from windlass.errors import ConfigError, suggestion
 
-__all__ = ["load_settings"]
+__all__ = ["load_settings", "warn_of_other_url"]
+
+log = logging.getLogger("windlass")
 
 _VARIABLE = re.compile(
     r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<otherwise>[^}]*))?\})?"
@@ -64,6 +68,18 @@ def load_settings(
         if not named:
             raise
         raise ConfigError(f"{error}.{''.join(named)}") from None
+
+
+def warn_of_other_url(url: str) -> None:
+    """Warn that ``WINDLASS_URL`` has no effect, because the code names another storage."""
+    named = os.environ.get("WINDLASS_URL")
+    if named and named != url:
+        log.warning(
+            "WINDLASS_URL is %s, but the code has Windlass(%r), which takes precedence. Write "
+            "Windlass() in the code to use WINDLASS_URL, or unset the variable",
+            redacted_url(named),
+            redacted_url(url),
+        )
 
 
 def _from_file(path: Path, environment: Mapping[str, str]) -> Mapping[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from windlass._core.values.handler import suggest_option
 from windlass._core.values.instants import aware, duration
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.limits import Costs, LimitBinding, check_costs
-from windlass._tasks.options import JobOptions, some_time, tag_names
+from windlass._tasks.options import JobOptions, reserved_tags, some_time, tag_names
 from windlass._tasks.unique import Conflict, Scope, Unique, UniqueUntil, unique_of_call
 from windlass.errors import InvalidArgument, suggestion
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from windlass._tasks.task import Task
 
-__all__ = ["PLAIN", "Call", "CallKeywords", "call_options", "check_no_id"]
+__all__ = ["OPTIONS", "PLAIN", "Call", "CallKeywords", "EnqueueHook", "call_options", "check_no_id"]
 
 R_co = TypeVar("R_co", covariant=True)
+
+EnqueueHook = Callable[["Call[Any]"], "Call[Any] | None"]
+"""Sees every call before it is enqueued, and may return another one in its place."""
 
 PLAIN = JobOptions()
 """The options of calls without options. They share it, so the client sees that they are alike."""
@@ -48,18 +51,43 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True):
     unique: StoredUnique | None = None
     """The key by the task's rule. A key that the call sets is in ``options``."""
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that your code has given the call, or else its task."""
+        mine = self._tags
+        return tuple(tag for tag in mine if tag not in reserved_tags(mine))
 
-class CallKeywords(TypedDict, total=False):
-    """The options of a call; `Task.options` explains them."""
+    @property
+    def _tags(self) -> tuple[str, ...]:
+        return self.task.settings.tags if self.options.tags is None else self.options.tags
+
+    def with_options(self, **options: Unpack[ChangeableKeywords]) -> Call[R_co]:
+        """Return the same call with other options. Those that are not given, or None, stay."""
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if name not in ChangeableKeywords.__annotations__:
+                known = ", ".join(sorted(ChangeableKeywords.__annotations__))
+                message = f"{name!r} cannot be changed once a call is made. Options: {known}"
+                raise InvalidArgument(message)
+        made, _ = call_options(cast("CallKeywords", given), self.task.name, None, ())
+        changed = {name: getattr(made, name) for name in given}
+        if "tags" in given:
+            changed["tags"] += reserved_tags(self._tags)
+        if "delay" in given:
+            changed.setdefault("at", None)
+        if "at" in given:
+            changed.setdefault("delay", None)
+        return msgspec.structs.replace(
+            self, options=msgspec.structs.replace(self.options, **changed)
+        )
+
+
+class ChangeableKeywords(TypedDict, total=False):
+    """The options that a call can still get after it was made; `Task.options` explains them."""
 
     delay: timedelta | float | str | None
     at: datetime | None
     priority: int | None
-    key: str | None
-    unique: UniqueUntil | Literal[False] | None
-    unique_for: timedelta | float | str | None
-    scope: Scope | None
-    on_conflict: Conflict | None
     queue: str | None
     max_attempts: int | None
     timeout: timedelta | float | str | None
@@ -70,10 +98,24 @@ class CallKeywords(TypedDict, total=False):
     correlation_id: str | None
     principal: str | None
     tenant: str | None
+
+
+class CallKeywords(ChangeableKeywords, total=False):
+    """The options of a call; `Task.options` explains them."""
+
+    key: str | None
+    unique: UniqueUntil | Literal[False] | None
+    unique_for: timedelta | float | str | None
+    scope: Scope | None
+    on_conflict: Conflict | None
     connection: UserConnection | None
     wake: Literal["commit"] | None
     cost: Costs | None
     id: str | UUID | None
+
+
+OPTIONS = frozenset(CallKeywords.__annotations__)
+"""The names of all options of a call."""
 
 
 def call_options(
@@ -86,8 +128,8 @@ def call_options(
     if not given:
         return PLAIN, None
     for name in given:
-        if name not in CallKeywords.__annotations__:
-            hint = suggest_option(name) or suggestion(name, CallKeywords.__annotations__)
+        if name not in OPTIONS:
+            hint = suggest_option(name) or suggestion(name, OPTIONS)
             message = f"{name!r} is no option of a call.{hint}"
             raise InvalidArgument(message)
     key, delay, at = given.get("key"), given.get("delay"), given.get("at")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -33,6 +34,7 @@ __all__ = [
     "Context",
     "ContextHost",
     "Middleware",
+    "SoftTimeout",
     "as_current",
     "current",
     "current_or_none",
@@ -82,6 +84,13 @@ class CancelToken(msgspec.Struct, eq=False):
                 if self._event is None:
                     self._event = threading.Event()
         return self._event
+
+
+class SoftTimeout(asyncio.CancelledError):
+    """Raised inside a coroutine when its ``soft_timeout`` is over. Clean up, then return or raise.
+
+    It is a cancellation, so that ``except Exception`` does not stop it and task groups end.
+    """
 
 
 class ContextHost(Protocol):

@@ -56,6 +56,7 @@ class TaskKeywords(TypedDict, total=False):
     queue: str | None
     max_attempts: int | None
     timeout: timedelta | float | str | None
+    soft_timeout: timedelta | float | str | None
     backoff: Backoff | None
     priority: int
     run_in: RunIn

@@ -34,7 +34,7 @@ class JobClient(Protocol):
         """Wait for the encoded result."""
         ...
 
-    async def cancel(self, job: JobId) -> CancelAnswer:
+    async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Cancel the job, or ask its run to end."""
         ...
 
@@ -136,9 +136,11 @@ class Job(Generic[R_co]):
         value: R_co = decode(encoded)
         return value
 
-    async def cancel(self) -> CancelAnswer:
+    async def cancel(self, *, children: bool = False) -> CancelAnswer:
         """Cancel a waiting job. A running one is asked to stop.
+
+        ``children``: cancel also the jobs that it has enqueued, and those that they have.
 
         Returns "cancelled", "requested" (it is running), "too_late" or "unknown".
         """
-        return await self._client.cancel(self.id)
+        return await self._client.cancel(self.id, children=children)

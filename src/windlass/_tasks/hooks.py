@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 
 from windlass._core.job.event import Event
 from windlass._core.values.handler import can_call_with, check_middleware, source_of
+from windlass._core.values.names import shown
 from windlass._observe.bus import Bus
+from windlass._tasks.call import Call, EnqueueHook
 from windlass._tasks.context import CallNext, Context, Middleware
 from windlass._tasks.services import AttachedServices
-from windlass.errors import DefinitionError
+from windlass.errors import DefinitionError, InvalidArgument
 
 __all__ = ["CallNext", "Hooks", "Middleware", "call_through_middleware"]
 
 L = TypeVar("L", bound=Callable[..., Any])
+R = TypeVar("R")
 H = TypeVar("H", bound=Callable[[], str | None])
 
 
@@ -44,6 +47,8 @@ class Hooks:
         """The middleware, outermost first."""
         self.tenant_of: Callable[[], str | None] | None = None
         """Returns the tenant of a call that is made now."""
+        self.enqueue_hooks: list[EnqueueHook] = []
+        """The functions that see every call before it is enqueued, in order."""
         self.state: Any = None
         """The application's object."""
         self._lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
@@ -102,6 +107,36 @@ class Hooks:
             raise DefinitionError(message)
         self.tenant_of = function
         return function
+
+    def before_enqueue(self, hook: EnqueueHook) -> EnqueueHook:
+        """Call ``def hook(call)`` with every call that your code enqueues, before it is stored.
+
+        It returns ``call.with_options(…)`` to change the options, or None to leave the call as it
+        is. An exception that it raises refuses the call. It runs where the call is enqueued, in its
+        thread and with its context variables.
+        """
+        if inspect.iscoroutinefunction(hook) or not can_call_with(hook, 1):
+            message = (
+                f"a function before enqueue is `def name(call)`, which is not awaited and returns "
+                f"a call or None; {_name(hook)} is not such a function"
+            )
+            raise DefinitionError(message)
+        self.enqueue_hooks.append(hook)
+        return hook
+
+    def changed_call(self, call: Call[R]) -> Call[R]:
+        """Return the call to enqueue instead of ``call``, after all functions have seen it."""
+        for hook in self.enqueue_hooks:
+            answer: object = hook(call)
+            if isinstance(answer, Call):
+                call = answer
+            elif answer is not None:
+                message = (
+                    f"{_name(hook)} returned {shown(answer)}: return the call, one made with "
+                    f"call.with_options(…), or None to leave it as it is"
+                )
+                raise InvalidArgument(message)
+        return call
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:

@@ -29,6 +29,7 @@ __all__ = [
     "alias_names",
     "check_wake",
     "first_set",
+    "reserved_tags",
     "some_time",
     "tag_names",
     "task_options",
@@ -49,6 +50,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout: timedelta | None = None
     """None: the app's setting. `NO_TIMEOUT`: none, also if the app has one."""
+    soft_timeout: timedelta | None = None
+    """Tell the handler after this time that it should end."""
     backoff: Backoff | None = None
     priority: int = 0
     run_in: RunIn = "auto"
@@ -82,6 +85,12 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
         some_time(self.timeout or None, "timeout")
         some_time(self.expires, "expires")
+        if self.timeout and self.soft_timeout and self.soft_timeout >= self.timeout:
+            message = (
+                f"soft_timeout ({self.soft_timeout}) must be shorter than timeout "
+                f"({self.timeout}): the handler needs time to clean up"
+            )
+            raise InvalidArgument(message)
         if self.run_in not in get_args(RunIn):
             choice = "'auto', 'loop', 'thread' or 'process'"
             message = f"run_in must be {choice}, got {shown(self.run_in)}"
@@ -119,7 +128,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
         hint = suggest_option(key) or suggestion(key, TaskOptions.__struct_fields__)
         message = f"{key!r} is no option of a task.{hint}"
         raise ConfigError(message)
-    for key in ("timeout", "expires"):
+    for key in ("timeout", "soft_timeout", "expires"):
         if key in options:
             options[key] = some_time(options[key], key)
     if given.get("timeout", NO_TIMEOUT) is None:
@@ -265,6 +274,11 @@ _RESERVED = ("plugin:", "schedule:", "secret:")
 """Prefixes of our own tags. They name the plugin of a job and what to hide. A user's tag must not
 make a job look like a plugin's, or hide its arguments.
 """
+
+
+def reserved_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags that Windlass itself has set."""
+    return tuple(tag for tag in tags if tag.startswith(_RESERVED))
 
 
 def tag_names(tags: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ class TaskRegistry:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._by_name: dict[str, Task[..., Any]] = {}
+        self._covered: set[Task[..., Any]] = set()
         self._more_queues: set[str] = set()
         self._with_on_success: set[str] = set()
         self.with_on_success: Collection[str] = self._with_on_success
@@ -55,6 +57,27 @@ class TaskRegistry:
             del self._by_name[known]
         self._with_on_success.difference_update((name, *task.settings.aliases))
         return task
+
+    @contextmanager
+    def replaced(self, other: Task[..., Any]) -> Iterator[Task[..., Any]]:
+        """Let ``other`` run the jobs of the task with its name while the block lasts. That task
+        still enqueues.
+        """
+        task = self[other.name]
+        names = (task.name, *task.settings.aliases)
+        self._covered.add(task)
+        self._tasks[task.name] = other
+        self._by_name.update(dict.fromkeys(names, other))
+        try:
+            yield other
+        finally:
+            self._covered.discard(task)
+            self._tasks[task.name] = task
+            self._by_name.update(dict.fromkeys(names, task))
+
+    def has(self, task: Task[..., Any]) -> bool:
+        """Tell whether this very task is registered here, replaced or not."""
+        return self._by_name.get(task.name) is task or task in self._covered
 
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
         for other in self:

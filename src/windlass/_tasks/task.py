@@ -214,7 +214,7 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     def check(self, calls: Sequence[Call[Any]], tasks: TaskRegistry) -> None:  # noqa: ARG002
         """Refuse calls that may not be enqueued by the app with these ``tasks``."""
-        if tasks.by_name.get(self.name) is not self:
+        if not tasks.has(self):
             raise UnknownTask(self.name, tasks.names)
 
     def call_named(self, arguments: Mapping[str, Any], options: JobOptions) -> Call[R_co]:

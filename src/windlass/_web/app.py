@@ -127,8 +127,8 @@ class Dashboard:
             log.warning(
                 "auth= of the dashboard accepted a request without a cookie and without an "
                 "Authorization header. Name the hosts under which it is served, so that no other "
-                "site can reach it through a browser: app.dashboard(auth=…, hosts=[%r])",
-                request.headers.get("host", "").partition(":")[0] or "jobs.example.org",
+                "site can reach it through a browser: "
+                "app.dashboard(auth=…, hosts=['jobs.example.org'])"
             )
 
     def asgi(self) -> Starlette:

@@ -12,7 +12,7 @@ from windlass._web.api.endpoints import ENDPOINTS
 from windlass._web.api.openapi import openapi
 from windlass._web.live import stream
 from windlass._web.live.changes import ReadLiveItem, ReadLiveState
-from windlass._web.pages import audit, errors, login, plugins, storage, workers
+from windlass._web.pages import audit, errors, login, plugins, storage, tasks, workers
 from windlass._web.pages.jobs import job_actions, job_list, job_page
 from windlass._web.pages.limits import limit_change, limit_list
 from windlass._web.pages.overview import overview
@@ -62,6 +62,7 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/overview", overview.overview, heavy=_READ),
     PageRoute("/jobs", job_list.jobs, heavy=_READ),
     PageRoute("/errors", errors.errors, heavy=_READ),
+    PageRoute("/tasks", tasks.tasks, heavy=_READ),
     PageRoute("/queues", queue_list.queues, heavy=_READ),
     PageRoute("/queues/one", queue_page.queue, heavy=_READ),
     PageRoute("/schedules", schedule_list.schedules, heavy=_READ),
@@ -131,6 +132,7 @@ LOOKS: Mapping[str, ReadLiveState] = {
     "limits": limit_list.read_live_state,
     "errors": errors.read_live_state,
     "schedules": schedule_list.read_live_state,
+    "tasks": tasks.read_live_state,
     "audit": audit.read_live_state,
     "overview": overview.read_live_state,
     "jobs": overview.read_live_jobs,

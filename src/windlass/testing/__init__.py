@@ -17,6 +17,7 @@ from windlass.testing._drain import (
 from windlass.testing._enqueued import Enqueued, enqueued, enqueued_sync
 from windlass.testing._inline import TooDeep, inline
 from windlass.testing._isolation import isolated, open_storage
+from windlass.testing._replaced import replaced
 from windlass.testing._stepper import StillRunning
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "inline",
     "isolated",
     "open_storage",
+    "replaced",
 ]

@@ -63,6 +63,7 @@ schedules list --all
 schedules show nightly
 schedules preview --every 1h --count 1
 workers list
+tasks
 top --once
 doctor
 db show
@@ -113,6 +114,7 @@ db migrate --check
 audit --limit 100
 """
 ALONE = """\
+jobs events --url URL
 db copy URL COPY
 audit --url COPY
 db reset --url COPY --yes

@@ -14,6 +14,7 @@ PUBLIC = sorted(getattr(windlass, "__all__", ()))
 # What an editor offers after ``app.``. What is not for users belongs to a part: `AppParts`.
 OF_AN_APP = [
     "admin",
+    "before_enqueue",
     "blocking",
     "call",
     "close",

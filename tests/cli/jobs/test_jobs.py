@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk
 from tests.cli.processes import windlass
-from windlass import GiveUp
+from windlass import Context, GiveUp
 from windlass._admin import queues
 from windlass._app.parts import parts_of
 from windlass._cli.commands.workers import workers
@@ -325,6 +325,28 @@ def test_actions_print_json(desk: Desk) -> None:
     assert refused.code == 1
     assert '"done":false' in refused.out
     assert "is stored" in refused.out
+
+
+def test_the_jobs_below_a_job_are_cancelled_with_it(everywhere: Desk) -> None:
+    desk = everywhere
+
+    @desk.app.task(name="tree")
+    async def tree(ctx: Context) -> None:
+        await ctx.enqueue(desk.serve.options(delay=3600).call("acme"))
+
+    job = str(tree.enqueue_sync().id)
+    desk.work()
+    said = desk("jobs", "cancel", job, "--children", "--yes")
+    assert said.code == 0
+    assert said.out == (
+        f"Job {job} had ended. Of the jobs below it, 1 are cancelled and 0 are running and were "
+        f"asked to stop.\n"
+    )
+    again = desk("jobs", "cancel", job, "--children", "--yes")
+    assert again.out == f"Job {job} had ended. No job below it is left to cancel.\n"
+    refused = desk("jobs", "cancel", "--all", "--task", "tree", "--children", "--yes")
+    assert refused.code == 1
+    assert "--children needs job ids" in refused.err
 
 
 def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked(everywhere: Desk) -> None:

@@ -2,7 +2,7 @@
 
 from tests.storage.mutants import journal, newer_schema, storage
 from tests.storage.mutants.actions import actions, audit
-from tests.storage.mutants.admin import admin, find, ids, secret, sort
+from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
 from tests.storage.mutants.jobs import (
     apply,
@@ -28,6 +28,7 @@ from tests.storage.mutants.unique_keys import replace
 from tests.storage.mutants.workers import duties, workers
 
 MUTANTS = (
+    tasks,
     activity,
     admin,
     duties,

@@ -264,16 +264,22 @@ async def test_a_server_out_of_connections_is_named_and_recovered_from(
 
 
 async def test_a_primary_that_becomes_read_only_is_named_and_recovered_from(
-    storage: PostgresStorage, stranger: Stranger, postgres_url: str
+    storage: PostgresStorage,
+    stranger: Stranger,
+    postgres_url: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = postgres_url.rpartition("/")[2]
     stranger.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    cut_all(stranger)
     with pytest.raises(StorageUnavailable, match="takes no writes"):
         await storage.jobs.insert([a_job()])
     stranger.execute("SET default_transaction_read_only = off")
     stranger.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     cut_all(stranger)
     await add(storage, a_job())
+    assert caplog.text.count("takes no writes") == 1
+    assert caplog.text.count("is back after") <= 2  # of cutting the connections, and of this
 
 
 # --- wake-ups ---------------------------------------------------------------------------------

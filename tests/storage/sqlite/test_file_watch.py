@@ -19,7 +19,7 @@ from windlass._storage.sqlite.io.file_watch import (
     NoFileEvents,
 )
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
-from windlass.errors import StorageError
+from windlass.errors import WindlassError
 
 Make = Callable[[str], FileEvents]
 
@@ -230,7 +230,7 @@ async def test_an_outage_is_reported_once_and_survived(
     content = b"not a database at all" * 100
     Path(files.path).write_bytes(content)
     monkeypatch.setattr(file_watch, "_RETRY_MS", 5)
-    errors: list[StorageError] = []
+    errors: list[WindlassError] = []
     opened = 0
 
     def counting(path: str) -> apsw.Connection:

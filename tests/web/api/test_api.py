@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -12,13 +13,16 @@ import pytest
 from tests.web.fixtures import A_JOB, BROWSER, TOKENS, Room, opened, stocked, use_storage
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
+from windlass._storage.protocol.journal import EventRecord
 from windlass._web.security.roles import Role
 from windlass.errors import StorageUnavailable
 from windlass.testing.conformance.steps import enlist
 
 V1 = "/api/v1"
+SEND: Any = {"task": "send", "queue": "mail"}
 READ = (
     *("snapshot", "series", "activity?by=queue", "errors", "workers", "tasks", "audits", "storage"),
+    *("tasks/stats", "events"),
     *("plugins", "queues", "limits", "breakers", "schedules"),
 )
 
@@ -110,6 +114,18 @@ async def test_arguments_that_are_no_json_do_no_harm(room: Room) -> None:
         page = await admin.get(f"{V1}/jobs?task=odd")
         assert page.status_code == 200
         assert [job["unreadable"] for job in page.json()["jobs"]] == [True] * 4
+
+
+async def test_a_job_is_cancelled_with_the_jobs_below_it(room: Room) -> None:
+    storage = await parts_of(room.app).storage()
+    child = NewJob(id=JobId(f"{300:032x}"), task="odd", parent=JobId(A_JOB))
+    await storage.jobs.insert([child])
+    async with program(room, Role.OPERATOR) as operator:
+        answer = await operator.post(f"{V1}/jobs/{A_JOB}/cancel", json={"children": True})
+        assert answer.json() == {"answer": "cancelled"}
+        below = (await operator.get(f"{V1}/jobs/{child.id}")).json()
+        assert below["state"] == "cancelled"
+        problem(await operator.post(f"{V1}/jobs/{A_JOB}/cancel", json={"children": 1}), 422)
 
 
 async def test_actions_on_one_job_change_it_and_are_recorded_under_the_name(room: Room) -> None:
@@ -253,6 +269,44 @@ async def test_a_sweep_says_what_it_did(room: Room) -> None:
     async with program(room) as admin:
         told = (await admin.post(f"{V1}/workers/sweep")).json()
     assert told == {"dead": [], "released": 0, "promoted": 0}
+
+
+async def test_tasks_show_their_jobs_outcomes_and_last_error(room: Room) -> None:  # API-2
+    storage = await parts_of(room.app).storage()
+    await storage.jobs.insert([NewJob(id=JobId(f"{900:032x}"), task="send", queue="mail")])
+    async with program(room, Role.VIEWER) as viewer:
+        told = {one["task"]: one for one in (await viewer.get(f"{V1}/tasks/stats")).json()}
+        assert told["send"]["waiting"] == 1
+        assert {"running", "succeeded", "failed", "last_error"} <= told["send"].keys()
+        (first,) = (await viewer.get(f"{V1}/tasks/stats?size=1&within=3600")).json()
+        assert first["task"] == min(told)
+        problem(await viewer.get(f"{V1}/tasks/stats?within=1"), 422)
+
+
+async def test_the_event_log_is_read_oldest_first(room: Room) -> None:  # API-3
+    storage = await parts_of(room.app).storage()
+    first, second = JobId(f"{901:032x}"), JobId(f"{902:032x}")
+    await storage.jobs.insert([NewJob(id=job, task="send") for job in (first, second)])
+    now = await storage.now()
+    await storage.journal.append_events(
+        [
+            EventRecord(at=now - timedelta(minutes=30), kind="enqueued", job=first, **SEND),
+            EventRecord(at=now - timedelta(minutes=20), kind="enqueued", job=second, **SEND),
+            EventRecord(at=now - timedelta(hours=2), kind="started", job=first, **SEND),
+        ]
+    )
+    async with program(room, Role.VIEWER) as viewer:
+        lately = (await viewer.get(f"{V1}/events")).json()
+        assert [(one["kind"], one["job"]) for one in lately] == [
+            ("enqueued", first),
+            ("enqueued", second),
+        ]
+        since = (now - timedelta(hours=3)).isoformat()
+        asked: dict[str, Any] = {"since": since, "job": first, "size": 1}
+        (oldest,) = (await viewer.get(f"{V1}/events", params=asked)).json()
+        assert oldest["kind"] == "started"
+        problem(await viewer.get(f"{V1}/events?since=yesterday"), 422)
+        problem(await viewer.get(f"{V1}/events", params={"job": "0198c3a7…9c4e07"}), 404)
 
 
 async def test_a_viewer_may_read_everything(room: Room) -> None:

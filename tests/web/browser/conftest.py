@@ -39,6 +39,7 @@ class Scene(msgspec.Struct, frozen=True):
             "job-scheduled": f"/jobs/{shop.scheduled}",
             "job-huge": f"/jobs/{shop.huge}",
             "errors": "/errors",
+            "tasks": "/tasks",
             "queues": "/queues",
             "queue": "/queues/one?queue=billing",
             "schedules": "/schedules",

@@ -207,6 +207,22 @@ async def test_a_running_job_shows_how_far_it_is() -> None:
         assert "You need not do anything. To stop the job, cancel it Cancel" in page
 
 
+@pytest.mark.parametrize(("ticked", "left"), [({"children": "1"}, 0), ({}, 1)])
+async def test_a_job_is_cancelled_with_the_jobs_below_it_if_the_box_is_ticked(
+    ticked: dict[str, str], left: int
+) -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        (parent,) = await add(storage, a_job())
+        (child,) = await add(storage, a_job(parent=parent))
+        question = await admin.get("/jobs/cancel", params={"job": parent})
+        assert "Also cancel the jobs that it has enqueued" in question.text
+        fields = {**form_fields(question.text), **ticked}
+        await admin.post("/jobs/cancel", params={"job": parent}, data=fields, headers=BROWSER)
+        states = [(await room.app.admin.jobs.get(job)).state for job in (parent, child)]
+        assert states == [State.CANCELLED, State.WAITING if left else State.CANCELLED]
+
+
 async def test_a_copy_of_a_succeeded_job_is_a_new_one() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)

@@ -186,7 +186,7 @@ async def test_a_host_without_credentials_is_advised_once_to_name_its_hosts(
             for _ in range(2):
                 assert (await browser.get("/queues", headers=asked)).status_code == 200
                 browser.cookies.clear()
-        assert caplog.text.count("hosts=['dashboard.test']") == warned
+        assert caplog.text.count("hosts=['jobs.example.org']") == warned
 
 
 def test_guesses_from_everywhere_together_are_bounded() -> None:

@@ -145,6 +145,12 @@ async def test_unsupported_calls_in_a_child_raise(worker: Worker, what: str, why
         await job.result(timeout=20)
 
 
+async def test_a_child_enqueues_a_task_by_name(worker: Worker) -> None:
+    job = await app.tasks["process.by_name"].enqueue()
+    stored = await app.job(await job.result(timeout=20)).refresh()
+    assert (stored.task, stored.payload, stored.parent) == ("shop.charge", b'{"order":7}', job.id)
+
+
 # --- deaths --------------------------------------------------------------------------------------
 
 
@@ -199,6 +205,13 @@ async def test_processes_started_by_a_handler_end_with_it(worker: Worker) -> Non
     pid = await noted(job)
     assert alive(pid)
     await job.cancel()
+    await gone(pid)
+
+
+async def test_programs_end_with_a_child_that_exits_by_itself(worker: Worker) -> None:
+    job = await process_app.leaves_a_program.enqueue()
+    pid = await noted(job)
+    await failed(job)
     await gone(pid)
 
 

@@ -70,6 +70,13 @@ async def test_the_return_value_of_a_handler_is_the_result(executor: str, worker
     assert [await job.result(timeout=15) for job in jobs] == [0, 1, 2, 3, 4]
 
 
+async def test_a_handler_is_told_of_its_soft_timeout_and_may_succeed(
+    executor: str, worker: Worker
+) -> None:
+    job = await task(executor, "late").enqueue()
+    assert await job.result(timeout=15) == "told"
+
+
 async def test_a_task_that_stores_no_result_may_return_any_object(
     executor: str, worker: Worker
 ) -> None:

@@ -88,7 +88,7 @@ async def copy(
         raise CopyRefused(message)
     for storage in (source, target):
         await refuse_workers(storage, CopyRefused)
-    begun = await _refuse_strangers(source, target, resume=resume)
+    begun = await _refuse_other_jobs(source, target, resume=resume)
     return await _Copy(source, target, progress).run(begun=begun)
 
 
@@ -96,7 +96,7 @@ def _subject(source: Storage) -> str:
     return f"copy of {source.describe()}"
 
 
-async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -> bool:
+async def _refuse_other_jobs(source: Storage, target: Storage, *, resume: bool) -> bool:
     """Return whether an earlier run has left its mark; CopyRefused where others have left jobs."""
     begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
@@ -209,19 +209,19 @@ class _Copy:
         total = sum(_all_of(one) for one in await self._source.admin.counts())
         here, new, after = JobChecksum(), 0, 0
         self._say(CopyProgress("jobs", 0, total))
-        while bite := await self._source.moving.dump(after=after, limit=_BITE):
-            after = bite[-1].job.seq
-            new += await self._target.moving.restore(bite)
-            here.add(bite)
+        while chunk := await self._source.moving.dump(after=after, limit=_BITE):
+            after = chunk[-1].job.seq
+            new += await self._target.moving.restore(chunk)
+            here.add(chunk)
             self._say(CopyProgress("jobs", here.count, max(total, here.count)))
         return here, new
 
     async def _check(self, here: JobChecksum) -> None:
         """Read everything again where it is now."""
         there, after = JobChecksum(), 0
-        while bite := await self._target.moving.dump(after=after, limit=_BITE):
-            after = bite[-1].job.seq
-            there.add(bite)
+        while chunk := await self._target.moving.dump(after=after, limit=_BITE):
+            after = chunk[-1].job.seq
+            there.add(chunk)
             self._say(CopyProgress("check", there.count, here.count))
         if there.count != here.count:
             counts = f"{here.count:,} jobs in the source, {there.count:,} in the target"
@@ -248,8 +248,8 @@ class _Copy:
         count = 0
         for number, (since, until) in enumerate(pairwise(edges)):
             rollups = await self._source.admin.rollups(since, until)
-            for bite in _bites(rollups):
-                await self._target.moving.restore(bite)
+            for chunk in _in_chunks(rollups):
+                await self._target.moving.restore(chunk)
             count += len(rollups)
             self._say(CopyProgress("rollups", number + 1, len(edges) - 1))
         return count
@@ -261,15 +261,15 @@ class _Copy:
             found += page
             before = page[-1].number
         # The oldest first: the target numbers them as they come.
-        for bite in _bites(found[::-1]):
-            await self._target.moving.restore(bite)
+        for chunk in _in_chunks(found[::-1]):
+            await self._target.moving.restore(chunk)
         self._say(CopyProgress("audits", len(found), len(found)))
         return len(found)
 
     async def _events(self) -> int:
         count = 0
-        async for bite in _events_of(self._source):
-            count += await self._target.moving.restore(bite)
+        async for chunk in _events_of(self._source):
+            count += await self._target.moving.restore(chunk)
             self._say(CopyProgress("events", count, None))
         return count
 
@@ -316,5 +316,5 @@ def _all_of(counts: QueueCounts) -> int:
     return sum(getattr(counts, state) for state in states)
 
 
-def _bites(things: Sequence[CopiedRecord]) -> list[Sequence[CopiedRecord]]:
+def _in_chunks(things: Sequence[CopiedRecord]) -> list[Sequence[CopiedRecord]]:
     return [things[start : start + _BITE] for start in range(0, len(things), _BITE)]

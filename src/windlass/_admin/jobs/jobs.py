@@ -11,6 +11,7 @@ import msgspec
 from windlass._admin.explain.explain import Explanation, explain_job
 from windlass._admin.jobs.actions import act, edit_of, try_action
 from windlass._admin.jobs.bulk import BulkAction, BulkProgress, BulkReport
+from windlass._admin.jobs.descendants import cancel_descendants
 from windlass._admin.jobs.enqueue import enqueue_copy, enqueue_new
 from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.jobs.read import QUICK, Count, check_filter, count_jobs, find_jobs
@@ -182,10 +183,17 @@ class JobAdmin:
         await act(self._session, Requeue(), wanted)
         return await self.get(wanted)
 
-    async def cancel(self, job_id: str) -> CancelAnswer:
-        """Cancel a waiting job at once. A running one is asked to stop."""
+    async def cancel(self, job_id: str, *, children: bool = False) -> CancelAnswer:
+        """Cancel a waiting job at once. A running one is asked to stop.
+
+        ``children``: cancel also the jobs below it, as `cancel_children` does. The answer is about
+        the job itself.
+        """
         wanted = await resolve_id(self._session, job_id)
-        match await try_action(self._session, Cancel(), wanted):
+        done = await try_action(self._session, Cancel(), wanted)
+        if children and done is not ActionResult.UNKNOWN:
+            await self.cancel_children(wanted)
+        match done:
             case ActionResult.DONE:
                 return CancelAnswer.CANCELLED
             case ActionResult.REQUESTED:
@@ -194,6 +202,18 @@ class JobAdmin:
                 return CancelAnswer.UNKNOWN
             case _:
                 return CancelAnswer.TOO_LATE
+
+    async def cancel_children(self, job_id: str) -> BulkReport:
+        """Cancel the jobs that a job has enqueued, and the jobs that those have enqueued.
+
+        The job itself is not changed. While a job runs it may enqueue more: call this again when it
+        has ended.
+        """
+        wanted = await resolve_id(self._session, job_id)
+        (job,) = await (await self._session.storage()).admin.get([wanted])
+        if job is None:
+            raise JobNotFound(job_id)
+        return await cancel_descendants(self._session, job)
 
     async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
         """Give up on a failed job for good."""

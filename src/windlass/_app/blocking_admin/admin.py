@@ -18,6 +18,7 @@ from windlass._app.blocking_admin.queues import BlockingQueueAdmin
 from windlass._app.blocking_admin.schedules import BlockingScheduleAdmin
 from windlass._app.blocking_admin.stats import BlockingStatsAdmin
 from windlass._app.blocking_admin.storage import BlockingStorageAdmin
+from windlass._app.blocking_admin.tasks import BlockingTaskAdmin
 from windlass._app.blocking_admin.workers import BlockingWorkerAdmin
 from windlass._app.sync import BlockingClient
 
@@ -38,6 +39,7 @@ class BlockingAdmin:
         self.workers: BlockingWorkerAdmin = BlockingWorkerAdmin(client, admin.workers)
         self.errors: BlockingErrorAdmin = BlockingErrorAdmin(client, admin.errors)
         self.audit: BlockingAuditAdmin = BlockingAuditAdmin(client, admin.audit)
+        self.tasks: BlockingTaskAdmin = BlockingTaskAdmin(client, admin.tasks)
         self.storage: BlockingStorageAdmin = BlockingStorageAdmin(client, admin.storage)
         self.stats: BlockingStatsAdmin = BlockingStatsAdmin(client, admin.stats)
         self.overview: BlockingOverviewAdmin = BlockingOverviewAdmin(client, admin.overview)

@@ -143,9 +143,25 @@ class BlockingJobAdmin:
             instead="app.admin.jobs.requeue(...)",
         )
 
-    def cancel(self, job_id: str) -> CancelAnswer:
-        """Cancel a waiting job at once. A running one is asked to stop."""
-        return self._client.run(self._part.cancel(job_id), instead="app.admin.jobs.cancel(...)")
+    def cancel(self, job_id: str, *, children: bool = False) -> CancelAnswer:
+        """Cancel a waiting job at once. A running one is asked to stop.
+
+        ``children``: cancel also the jobs below it, as `cancel_children` does. The answer is about
+        the job itself.
+        """
+        return self._client.run(
+            self._part.cancel(job_id, children=children), instead="app.admin.jobs.cancel(...)"
+        )
+
+    def cancel_children(self, job_id: str) -> BulkReport:
+        """Cancel the jobs that a job has enqueued, and the jobs that those have enqueued.
+
+        The job itself is not changed. While a job runs it may enqueue more: call this again when it
+        has ended.
+        """
+        return self._client.run(
+            self._part.cancel_children(job_id), instead="app.admin.jobs.cancel_children(...)"
+        )
 
     def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
         """Give up on a failed job for good."""

@@ -63,7 +63,7 @@ class BlockingStatsAdmin:
         )
 
     def tasks(self, queue: str | None = None) -> Sequence[str]:
-        """List the names of tasks that ran within a day, that live workers know, or that the
-        newest jobs are for.
+        """List the names of tasks that this process has, that ran within a day, that live workers
+        have, or that the newest jobs are for.
         """
         return self._client.run(self._part.tasks(queue), instead="app.admin.stats.tasks(...)")

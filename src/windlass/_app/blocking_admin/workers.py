@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from windlass._admin.sweep import SweepReport
+from windlass._admin.session import SweepReport
 from windlass._admin.workers import WorkerAdmin
 from windlass._app.sync import BlockingClient
 from windlass._storage.protocol.job_list import Page

@@ -95,19 +95,40 @@ def requeue(words: tuple[str, ...], *, as_new: bool, **given: Any) -> int:
 
 @click.command(
     epilog=examples(
-        "windlass jobs cancel shop:app 0198c3a7…9c4e07",
+        "windlass jobs cancel shop:app 0198c3a7…9c4e07 --children",
         "windlass jobs cancel shop:app --all --queue mail --state waiting --yes",
     )
 )
 @_names
+@click.option(
+    "--children", is_flag=True, help="Also cancel the jobs that these have enqueued, at any depth."
+)
 @_many
-def cancel(words: tuple[str, ...], **given: Any) -> int:
+def cancel(words: tuple[str, ...], *, children: bool, **given: Any) -> int:
     """Cancel jobs. Waiting jobs will not run; running jobs are asked to stop."""
     from windlass._storage.protocol.actions import Cancel
 
+    if children and given["every"]:
+        raise click.UsageError("--children needs job ids: it does not go with --all")
+    phrase = "Cancel {} and the jobs below" if children else "Cancel {}"
+    single = _cancel_with_children if children else _cancel
     return _carry_out(
-        words, given, _JobActionCommand("Cancel {}", _cancel, lambda _: Cancel(), asks=True)
+        words, given, _JobActionCommand(phrase, single, lambda _: Cancel(), asks=True)
     )
+
+
+async def _cancel_with_children(app: Windlass, name: str) -> str:
+    from windlass.errors import WrongState
+
+    try:
+        said = await _cancel(app, name)
+    except WrongState:
+        said = "had ended"
+    below = await app.admin.jobs.cancel_children(name)
+    if not below.matched:
+        return f"{said}. No job below it is left to cancel"
+    asked = f"{below.requested:,} are running and were asked to stop"
+    return f"{said}. Of the jobs below it, {below.done:,} are cancelled and {asked}"
 
 
 async def _cancel(app: Windlass, name: str) -> str:

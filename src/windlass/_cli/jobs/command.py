@@ -10,6 +10,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.jobs.actions import cancel, delete, discard, edit, requeue, run_now
+from windlass._cli.jobs.events import events
 from windlass._cli.jobs.filters import filter_of, filter_options
 from windlass._cli.jobs.logs import logs
 from windlass._cli.jobs.replay import replay
@@ -56,7 +57,7 @@ def jobs() -> None:
     """
 
 
-for _action in (requeue, cancel, discard, run_now, delete, edit, logs, replay):
+for _action in (requeue, cancel, discard, run_now, delete, edit, logs, events, replay):
     jobs.add_command(_action)
 
 

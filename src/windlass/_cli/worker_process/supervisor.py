@@ -231,10 +231,10 @@ class Supervisor:
                 return
             for child in self._children:
                 if child.pid == pid:
-                    self._bury(child, os.waitstatus_to_exitcode(state))
+                    self._record_exit(child, os.waitstatus_to_exitcode(state))
                     break
 
-    def _bury(self, child: SupervisedChild, code: int) -> None:
+    def _record_exit(self, child: SupervisedChild, code: int) -> None:
         now = monotonic()
         pid = child.pid
         self._read(child)  # its last words

@@ -127,7 +127,8 @@ def source_of(function: Callable[..., Any]) -> str:
 _SAME = {
     "max_attempts": ("retries", "max_retries", "retry", "attempts"),
     "backoff": ("retry_delay", "retry_backoff", "default_retry_delay"),
-    "timeout": ("time_limit", "soft_time_limit"),
+    "timeout": ("time_limit",),
+    "soft_timeout": ("soft_time_limit",),
     "limits": ("limit", "rate", "rate_limit", "concurrency", "concurrency_limit"),
     "retry_on": ("autoretry_for", "retry_for", "retry_exceptions"),
     "store_result": ("ignore_result", "keep_result", "store_results"),

@@ -96,20 +96,20 @@ class PostgresWorkers:
         return PostgresHeartbeatChannel(self._db)
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
-        return await self._bury(workers, overdue=False)
+        return await self._declare_dead(workers, overdue=False)
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
-        return await self._bury(workers, overdue=True)
+        return await self._declare_dead(workers, overdue=True)
 
-    async def _bury(self, workers: Sequence[str], *, overdue: bool) -> Sequence[str]:
+    async def _declare_dead(self, workers: Sequence[str], *, overdue: bool) -> Sequence[str]:
         rows = await self._db.fetch_aside(
             self._db.sql(_BURY), self._db.instant(), list(workers), overdue
         )
         turned = {row[0] for row in rows}
-        buried = [worker for worker in dict.fromkeys(workers) if worker in turned]
-        for worker in buried:
+        dead = [worker for worker in dict.fromkeys(workers) if worker in turned]
+        for worker in dead:
             self._forget(worker)
-        return buried
+        return dead
 
     async def overdue(self) -> Sequence[str]:
         rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant(), reads=True)

@@ -13,7 +13,15 @@ from windlass._core.stats.rollup import Rollup
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.job_list import JobFilter, Page
 
-__all__ = ["AdminStore", "ErrorGroup", "ErrorLook", "Named", "QueueCounts"]
+__all__ = [
+    "AdminStore",
+    "ErrorGroup",
+    "ErrorLook",
+    "Named",
+    "QueueCounts",
+    "TaskCounts",
+    "TaskLook",
+]
 
 
 class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +82,23 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     cap: int | None = None
     """A count that equals ``cap`` means that number or more."""
+
+
+class TaskCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a task wait, ready or scheduled, and how many run."""
+
+    task: str
+    waiting: int = 0
+    running: int = 0
+
+
+class TaskLook(msgspec.Struct, frozen=True):
+    """The tasks of the waiting jobs that were looked at, and of all running ones."""
+
+    counts: Sequence[TaskCounts]
+    """By name; only tasks that have such jobs."""
+    complete: bool
+    """False: more jobs wait than one look takes, and some of them are not counted."""
 
 
 class AdminStore(Protocol):
@@ -139,6 +164,14 @@ class AdminStore(Protocol):
 
         The counts are exact, which may scan. With ``cap`` each count stops there, which is flat in
         the number of jobs.
+        """
+        ...
+
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
+        """Count waiting and running jobs by task.
+
+        Of the waiting ones it counts at least ``look``, where there are as many, and at most a few
+        times ``look``.
         """
         ...
 

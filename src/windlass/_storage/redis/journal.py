@@ -86,11 +86,11 @@ class RedisJournal:
         span = (to_us(since), to_us(until))
         skip = 0
         while len(told) < limit:
-            bite = min(limit - len(told), _AT_ONCE)
-            found = await self._db.run_aside(_EVENTS, *span, skip, bite)
+            part = min(limit - len(told), _AT_ONCE)
+            found = await self._db.run_aside(_EVENTS, *span, skip, part)
             told += [_event(JobId(uid.hex()), text) for uid, text in pairs(found) if text]
-            skip += bite
-            if len(found) < 2 * bite:
+            skip += part
+            if len(found) < 2 * part:
                 break
         return told
 

@@ -46,7 +46,7 @@ class RedisMaintenance:
         self._db, self._locks, self._watch = database, locks, watch
 
     async def promote(self, limit: int) -> int:
-        moved = await self._in_bites(limit, _PROMOTE)
+        moved = await self._in_chunks(limit, _PROMOTE)
         if moved:
             self._db.wake()
         return moved
@@ -60,23 +60,23 @@ class RedisMaintenance:
     async def expire(self, limit: int) -> Sequence[JobId]:
         ended: list[JobId] = []
         while len(ended) < limit:
-            bite = min(limit - len(ended), _AT_ONCE)
-            some = await self._db.run_aside(_EXPIRE, bite)
+            chunk = min(limit - len(ended), _AT_ONCE)
+            some = await self._db.run_aside(_EXPIRE, chunk)
             ended += [JobId(job.hex()) for job in some]
-            if len(some) < bite:
+            if len(some) < chunk:
                 break
         if ended:
             self._db.wake()
         return ended
 
-    async def _in_bites(self, limit: int, script: Script, *args: Argument) -> int:
+    async def _in_chunks(self, limit: int, script: Script, *args: Argument) -> int:
         """Do up to ``limit``, a few by one script; how many were done."""
         done = 0
         while done < limit:
-            bite = min(limit - done, _AT_ONCE)
-            some = int(await self._db.run_aside(script, *args, bite))
+            chunk = min(limit - done, _AT_ONCE)
+            some = int(await self._db.run_aside(script, *args, chunk))
             done += some
-            if some < bite:
+            if some < chunk:
                 break
         return done
 
@@ -93,7 +93,7 @@ class RedisMaintenance:
         ages: list[Argument] = [span_us(older_than)]
         for queue, kept in (apart or {}).items():
             ages += (queue, span_us(kept))
-        return await self._in_bites(limit, _PRUNE, CODES[state], "age", *ages)
+        return await self._in_chunks(limit, _PRUNE, CODES[state], "age", *ages)
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
@@ -101,18 +101,18 @@ class RedisMaintenance:
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
         saved = 0
         while limit > 0:
-            bite = min(limit, _AT_ONCE)
-            moved, some = await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), bite)
+            chunk = min(limit, _AT_ONCE)
+            moved, some = await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), chunk)
             limit, saved = limit - moved, saved + some
-            if moved < bite:
+            if moved < chunk:
                 break
         return saved
 
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._in_bites(limit, _PRUNE_AUDITS, span_us(older_than))
+        return await self._in_chunks(limit, _PRUNE_AUDITS, span_us(older_than))
 
     async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
-        return await self._in_bites(limit, _PRUNE_EVENTS, span_us(older_than))
+        return await self._in_chunks(limit, _PRUNE_EVENTS, span_us(older_than))
 
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))
@@ -126,7 +126,7 @@ class RedisMaintenance:
         for state in TERMINAL:
             # One chunk now and then is not enough where thousands end every second.
             while (surplus := min(await self._surplus(state), _SURPLUS)) > 0:
-                if await self._in_bites(surplus, _PRUNE, CODES[state], "number") < surplus:
+                if await self._in_chunks(surplus, _PRUNE, CODES[state], "number") < surplus:
                     break
         for name in await self._db.run_aside(_LIMIT_NAMES):
             cursor: bytes | None = b"0"

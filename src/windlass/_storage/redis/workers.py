@@ -87,17 +87,17 @@ class RedisWorkers:
         return _claims_of(await self._db.run(_CANCEL_REQUESTS, worker))
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
-        return await self._bury("any", workers)
+        return await self._declare_dead("any", workers)
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
-        return await self._bury("overdue", workers)
+        return await self._declare_dead("overdue", workers)
 
-    async def _bury(self, which: str, workers: Sequence[str]) -> Sequence[str]:
+    async def _declare_dead(self, which: str, workers: Sequence[str]) -> Sequence[str]:
         found = await self._db.run_aside(_BURY, which, *workers)
-        buried = [worker.decode() for worker in found]
-        for worker in buried:
+        dead = [worker.decode() for worker in found]
+        for worker in dead:
             self._forget(worker)
-        return buried
+        return dead
 
     async def overdue(self) -> Sequence[str]:
         return [worker.decode() for worker in await self._db.run_aside(_OVERDUE)]

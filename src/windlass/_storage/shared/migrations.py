@@ -118,7 +118,7 @@ def refuse_older(stored: int, known: int, where: str) -> NoReturn:
 # --- SQLite ---------------------------------------------------------------------------------
 
 _CREATE = "CREATE TABLE windlass_schema (version INTEGER NOT NULL, applied_at INTEGER NOT NULL)"
-_STRANGER = """
+_FOREIGN = """
 SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'
 """
 _STORED = "SELECT coalesce(max(version), 0) FROM windlass_schema"
@@ -176,12 +176,12 @@ def refuse_foreign_database(connection: apsw.Connection) -> None:
     """Raise if the database belongs to another program. Reads only."""
     if has_schema(connection):
         return
-    strangers = connection.execute(_STRANGER).fetchall()
-    if strangers:
+    foreign = connection.execute(_FOREIGN).fetchall()
+    if foreign:
         # Two SQLite libraries in one process on one file lose committed rows, and the
         # application beside us most likely brings the other one.
         raise StorageError(
             f"{connection.filename} is another program's database (it has the table "
-            f"{strangers[0][0]}). Use a separate file for the jobs, for example "
+            f"{foreign[0][0]}). Use a separate file for the jobs, for example "
             f"sqlite:///jobs.db."
         )

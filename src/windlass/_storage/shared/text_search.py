@@ -20,8 +20,9 @@ __all__ = ["JOBS_PER_SEARCH", "search_jobs"]
 
 JOBS_PER_SEARCH = 2_000
 """Jobs that one call looks into …"""
-_BYTES = 8 * 1024 * 1024
-"""… and what they carry, at most."""
+_BYTES = 512 * 1024
+"""… and what they carry, at most. Texts full of addresses and tokens take half a second for each
+megabyte, and other readers wait for that long."""
 _FIRST, _LIGHT = 50, 4 * 1024
 """Jobs of the first step. Later ones are larger where the jobs are smaller than this, in bytes."""
 _MOST = 500

@@ -24,7 +24,7 @@ __all__ = ["CooldownChanges", "SqliteQueues", "pause", "paused_queues", "restore
 _SQL = load_sql("windlass._storage.sqlite.sql", "queues.sql")
 _REST, _COOL = _SQL["rest"], _SQL["cool"]
 _FORGET, _QUEUE = _SQL["forget"], _SQL["queue"]
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore_queue"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore_queue"]
 _SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
 _PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 

@@ -139,7 +139,7 @@ async def open_sqlite(
     if not migrates:
         _require_file(os.fspath(path))
     files = prepare_file(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
-    _refuse_stranger(files.path)
+    _refuse_foreign_file(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
     place = FileLocation(files, durability)
@@ -160,7 +160,7 @@ def _require_file(path: str) -> None:
         migrate.refuse_older(0, migrate.find_migrations(_MIGRATIONS)[-1].version, path)
 
 
-def _refuse_stranger(path: str) -> None:
+def _refuse_foreign_file(path: str) -> None:
     """Look before anything is changed: the mode of the file, or a lock beside it."""
     with FORK_GUARD, suppress(apsw.Error):  # what cannot be read now is judged when it is opened
         connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)

@@ -127,24 +127,24 @@ class SqliteWorkers:
         return [Claim(JobId(uid.hex()), number, seq) for uid, number, seq in rows]
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
-        buried = await self._db.write(
+        dead = await self._db.write(
             lambda connection, now: [
                 worker for worker in workers if _end(connection, worker, WorkerState.DEAD, now)
             ]
         )
-        for worker in buried:
+        for worker in dead:
             self._forget(worker)
-        return buried
+        return dead
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
         def op(connection: apsw.Connection, now: int) -> list[str]:
             late = set(self._overdue(connection))
             return [w for w in workers if w in late and _end(connection, w, WorkerState.DEAD, now)]
 
-        buried = await self._db.write(op)
-        for worker in buried:
+        dead = await self._db.write(op)
+        for worker in dead:
             self._forget(worker)
-        return buried
+        return dead
 
     async def overdue(self) -> Sequence[str]:
         return self._db.read(lambda connection, _: self._overdue(connection))

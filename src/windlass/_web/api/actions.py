@@ -59,6 +59,15 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: str | None = None
 
 
+class CancelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs to cancel besides this one."""
+
+    children: Annotated[
+        bool,
+        Meta(description="Cancel also the jobs that it has enqueued, and those that they have."),
+    ] = False
+
+
 class CancelTold(msgspec.Struct, frozen=True):
     """The result of the request."""
 
@@ -128,10 +137,10 @@ async def discard_job(visit: PageRequest, asked: DiscardBody) -> JobBody:
     return job_body(await visit.admin.jobs.get(job), await visit.admin.storage.now())
 
 
-async def cancel_job(visit: PageRequest, _: Nothing) -> CancelTold:
+async def cancel_job(visit: PageRequest, asked: CancelBody) -> CancelTold:
     """Ask for its end."""
     job = await resolve_job(visit)
-    answer = await visit.orders.jobs.cancel(job)
+    answer = await visit.orders.jobs.cancel(job, children=asked.children)
     if answer is CancelAnswer.UNKNOWN:
         raise JobNotFound(job)
     return CancelTold(answer)
@@ -240,7 +249,7 @@ JOB_ACTIONS = (
         told=JobBody,
         title="Discard a failed job",
     ),
-    _of_one("cancel", answer=cancel_job, told=CancelTold, title="Cancel a job"),
+    _of_one("cancel", answer=cancel_job, asked=CancelBody, told=CancelTold, title="Cancel a job"),
     _of_one("run-now", answer=run_job_now, told=JobBody, title="Make a waiting job due now"),
     _of_one(
         "delete",

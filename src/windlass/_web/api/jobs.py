@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
@@ -10,9 +11,9 @@ from msgspec import Meta
 
 from windlass._admin.jobs.read import Count
 from windlass._core.job.job import Attempt
-from windlass._storage.protocol.journal import LogChunk
+from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._web.api.endpoint import Endpoint, Nothing
-from windlass._web.api.filters import JobQuery, Matching, filter_of
+from windlass._web.api.filters import Instant, JobQuery, Matching, Size, filter_of
 from windlass._web.api.records import (
     ExplanationBody,
     JobBody,
@@ -23,9 +24,11 @@ from windlass._web.api.records import (
 from windlass._web.api.truncation import attempt_lines, fit_answer, job_line
 from windlass._web.jobs import find_page, resolve_job
 from windlass._web.request import PageRequest
-from windlass._web.security.cost_limits import COUNT_TIMEOUT
+from windlass._web.security.cost_limits import COUNT_TIMEOUT, ROWS
 
 __all__ = ["JOBS"]
+
+_HOUR = timedelta(hours=1)
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +38,15 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
     after_number: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A span of time; without any, the last hour. Go on with `since`, the last event's `at`."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    job: Annotated[str | None, Meta(description="Only events of this job.")] = None
+    size: Size = ROWS
 
 
 async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
@@ -72,12 +84,30 @@ async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
     return fit_answer(chunks)
 
 
+async def events(visit: PageRequest, asked: EventQuery) -> Sequence[EventRecord]:
+    """List events, oldest first."""
+    until = asked.until or await visit.admin.storage.now()
+    since = asked.since or until - _HOUR
+    found = await visit.admin.storage.events(since, until, limit=asked.size, job_id=asked.job)
+    return fit_answer(found)
+
+
 async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
     """Explain why a job is where it is."""
     return explanation_body(await visit.admin.jobs.explain(await resolve_job(visit)))
 
 
 JOBS = (
+    Endpoint(
+        method="GET",
+        path="/events",
+        answer=events,
+        asked=EventQuery,
+        told=Sequence[EventRecord],
+        title="List the event log, oldest first; empty unless `event_log` is set",
+        refusals=(404, 409),
+        heavy=True,
+    ),
     Endpoint(
         method="GET",
         path="/jobs",

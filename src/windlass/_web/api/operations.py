@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass._admin.breakers import BreakerReport
-from windlass._admin.sweep import SweepReport
+from windlass._admin.session import SweepReport
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate

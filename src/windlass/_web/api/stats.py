@@ -13,6 +13,7 @@ from windlass._admin.doctor.doctor import Finding
 from windlass._admin.overview import JobList
 from windlass._admin.plugins import PluginReport
 from windlass._admin.storage import StorageReport
+from windlass._admin.tasks import TaskReport
 from windlass._core.stats.series import Activity, Series
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
@@ -115,6 +116,12 @@ class WorkerQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 86_400
 
 
+class TaskQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which span outcomes are counted."""
+
+    within: Annotated[int, Meta(ge=60, le=2_592_000, description="Seconds.")] = 86_400
+
+
 async def who_asks(visit: PageRequest, _: Nothing) -> Me:
     """Return the current user and role."""
     entry = visit.entry
@@ -214,6 +221,18 @@ async def tasks(visit: PageRequest, asked: Names) -> Part:
     return page_by_name({*known, *await visit.admin.stats.tasks()}, asked, name=str)
 
 
+async def task_reports(visit: PageRequest, asked: TaskQuery) -> Part:
+    """List tasks with their jobs, outcomes and last error."""
+    found = await visit.admin.tasks.list(within=timedelta(seconds=asked.within))
+    brief = [
+        msgspec.structs.replace(one, last_error=brief_text(one.last_error, _ERROR))
+        if one.last_error
+        else one
+        for one in found
+    ]
+    return page_by_name(brief, asked, name=lambda one: one.task)
+
+
 async def audits(visit: PageRequest, asked: AuditQuery) -> Sequence[AuditRecord]:
     """Return the audit log."""
     return fit_answer(
@@ -304,6 +323,15 @@ STATS = (
         asked=Names,
         told=Sequence[str],
         title="List the tasks of this process and of the workers",
+    ),
+    Endpoint(
+        method="GET",
+        path="/tasks/stats",
+        answer=task_reports,
+        asked=TaskQuery,
+        told=Sequence[TaskReport],
+        title="Show waiting and running jobs, outcomes and the last error of each task",
+        heavy=True,
     ),
     Endpoint(
         method="GET",

@@ -49,6 +49,7 @@ NAVIGATION = (
     NavigationEntry("Overview", "/overview", "overview", "o"),
     NavigationEntry("Jobs", "/jobs", "jobs", "j"),
     NavigationEntry("Errors", "/errors", "errors", "e"),
+    NavigationEntry("Tasks", "/tasks", "tasks", "t"),
     NavigationEntry("Queues", "/queues", "queues", "q"),
     NavigationEntry("Schedules", "/schedules", "schedules", "s"),
     NavigationEntry("Workers", "/workers", "workers", "w"),

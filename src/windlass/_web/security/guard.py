@@ -85,7 +85,7 @@ class RouteGuard:
             return self._refuse(visit, error_pages.CROSS_SITE)
         if needed is not None:
             if entry is None:
-                return self._stranger(visit)
+                return self._ask_to_log_in(visit)
             if not entry.person.role.includes(needed):
                 return self._refuse(visit, self._too_little(needed))
             if not safe and entry.by_cookie and not await self._has_token(visit, entry):
@@ -129,7 +129,7 @@ class RouteGuard:
             given = (await visit.form()).get("token", "")
         return is_token_valid(given or "", entry.token)
 
-    def _stranger(self, visit: PageRequest) -> Response:
+    def _ask_to_log_in(self, visit: PageRequest) -> Response:
         """Ask an anonymous visitor to log in, at the address they wanted, if logging in is
         possible.
         """

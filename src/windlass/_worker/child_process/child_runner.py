@@ -242,6 +242,7 @@ class ChildRunner:
                 "a child process use task.options(connection=...).enqueue(...)"
             )
             raise InvalidArgument(message)
+        call.task.check((call,), self._client.tasks)
         said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
         number = next(self._numbers)
         ask = protocol.EnqueueRequest(number, call.task.name, call.payload, said, current_trace())

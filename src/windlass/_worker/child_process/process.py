@@ -71,7 +71,7 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._burial: asyncio.Task[None] | None = None
+        self._exit_report: asyncio.Task[None] | None = None
         self._answers: set[asyncio.Task[None]] = set()
         self._pidfd: int | None = None
         self._next_look: asyncio.TimerHandle | None = None
@@ -174,6 +174,9 @@ class ChildProcess:
     def end_now(self) -> None:
         """End it at once, with every process that its handlers have started."""
         self._doomed = True
+        self._end_group()
+
+    def _end_group(self) -> None:
         if self._process is None or not self._alive:
             return
         with suppress(ProcessLookupError, PermissionError):  # it has just ended
@@ -186,7 +189,7 @@ class ChildProcess:
             self._stop_watching()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE)
-        for task in (self._listening, self._burial, *self._answers):
+        for task in (self._listening, self._exit_report, *self._answers):
             if task is not None:
                 task.cancel()
         if self._writer is not None:
@@ -214,6 +217,8 @@ class ChildProcess:
             return
         code: int | None = None
         kib = 0
+        if self._pidfd is not None:
+            self._end_group()  # it has ended and is not collected: the number is still its own
         try:
             pid, state, usage = os.wait4(self._process.pid, os.WNOHANG)
         except ChildProcessError:
@@ -227,9 +232,9 @@ class ChildProcess:
             kib = usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
         self._process.poll()  # it was collected here, and notes so
         self._stop_watching()
-        self._burial = self._loop.create_task(self._bury(code, kib))
+        self._exit_report = self._loop.create_task(self._report_exit(code, kib))
 
-    async def _bury(self, code: int | None, kib: int) -> None:
+    async def _report_exit(self, code: int | None, kib: int) -> None:
         if self._listening is not None:
             await asyncio.wait({self._listening}, timeout=_LAST_WORDS)
             self._listening.cancel()

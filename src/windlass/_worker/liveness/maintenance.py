@@ -42,11 +42,11 @@ class Promoter:
         return await run_in_chunks(self._store.promote)
 
 
-async def run_in_chunks(bite: Callable[[int], Awaitable[int]]) -> int:
+async def run_in_chunks(chunk: Callable[[int], Awaitable[int]]) -> int:
     """Repeat until a chunk comes back short: no single transaction holds the store for long."""
     total = 0
     while True:
-        done = await bite(CHUNK_SIZE)
+        done = await chunk(CHUNK_SIZE)
         total += done
         if done < CHUNK_SIZE:
             return total
@@ -113,9 +113,9 @@ class Pruner:
                 return
 
     async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:
-        async def bite(limit: int) -> int:
+        async def chunk(limit: int) -> int:
             return await self._store.prune(
                 state=state, older_than=age, limit=limit, apart=apart or None
             )
 
-        return await run_in_chunks(bite)
+        return await run_in_chunks(chunk)

@@ -76,21 +76,21 @@ class Reaper:
 
         Every worker does this every second: on one machine a death is noticed at once.
         """
-        await self.bury_proven()
+        await self.declare_ended()
         return await self.reap()
 
     async def step(self) -> int:
         """Declare workers dead that have been silent for too long, then reap. Return the number of
         jobs given back.
         """
-        await self.bury_overdue()
+        await self.declare_overdue()
         return await self.reap()
 
-    async def bury_proven(self) -> Sequence[str]:
+    async def declare_ended(self) -> Sequence[str]:
         """Declare workers dead whose processes have provably ended; which."""
-        return await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
+        return await self._declare_dead(self._storage.workers.bury, await self._proven(), _KILLED)
 
-    async def bury_overdue(self) -> Sequence[str]:
+    async def declare_overdue(self) -> Sequence[str]:
         """Declare workers dead that sent no heartbeat within their lease; which."""
         workers = self._storage.workers
         if self._presence.may_judge:
@@ -98,7 +98,7 @@ class Reaper:
             # Checked again: if the answer took as long as an outage, workers are overdue only
             # because their heartbeats could not reach the store either.
             if self._presence.may_judge:
-                return await self._bury(workers.bury_overdue, overdue, _SILENT)
+                return await self._declare_dead(workers.bury_overdue, overdue, _SILENT)
         return ()
 
     async def _proven(self) -> Sequence[str]:
@@ -110,7 +110,7 @@ class Reaper:
             if start.id != ours and prove(start)
         ]
 
-    async def _bury(
+    async def _declare_dead(
         self,
         bury: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
         workers: Sequence[str],

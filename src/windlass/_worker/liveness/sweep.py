@@ -37,7 +37,7 @@ async def sweep(storage: Storage, decisions: Decisions, bus: Bus) -> Swept:
     await decisions.queues.step()
     operator = _Operator()
     reaper = Reaper(storage, operator, operator, decisions=decisions, bus=bus)
-    dead = [*await reaper.bury_proven(), *await reaper.bury_overdue()]
+    dead = [*await reaper.declare_ended(), *await reaper.declare_overdue()]
     released = await reaper.reap()
     promoted = await run_in_chunks(storage.maintenance.promote)
     return Swept(dead, released, promoted)

@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from windlass._worker.run.execution import (
     StopCause,
 )
 from windlass._worker.run.loop_exits import find_exited_claims
+from windlass._worker.run.soft_timeout import call_handler
 from windlass._worker.run.threads import ThreadPool
 from windlass.errors import JobTimeout
 
@@ -206,7 +207,8 @@ class Runner:
                 RUN.set(context)  # in this task's own copy of the variables: nothing to undo
                 if task.takes_context:
                     args = (context, *args)
-                some = job.timeout or task.settings.timeout or self._limits.timeout
+                own = task.settings
+                some = job.timeout or own.timeout or own.soft_timeout or self._limits.timeout
                 if task.is_async and not some and not self._layers:  # two calls less per job
                     value = await task.function(*args, **kwargs)
                 else:
@@ -297,8 +299,8 @@ class Runner:
                 run, limit, call_through_middleware(self._layers, current(), inner)
             )
         if task.is_async:
-            return await self._in_time(run, limit, task.function(*args, **kwargs))
-        value = await self._on_thread(run, limit, functools.partial(task.function, *args, **kwargs))
+            return await self._in_time(run, limit, call_handler(run, task, args, kwargs))
+        value = await self._on_thread(run, task, limit, args, kwargs)
         if not inspect.isawaitable(value):
             return value
         # A coroutine function behind a plain one, as some decorators leave it.
@@ -312,11 +314,10 @@ class Runner:
     ) -> Any:
         """Run the handler inside its middleware; the time limit is around all of it."""
         if task.is_async:
-            return await task.function(*args, **kwargs)
+            return await call_handler(run, task, args, kwargs)
         run.move(on_loop=False)  # as without middleware: a thread is asked to end and waited for
         try:
-            function = functools.partial(task.function, *args, **kwargs)
-            value = await self._on_thread(run, None, function)
+            value = await self._on_thread(run, task, None, args, kwargs)
         finally:
             run.move(on_loop=True)
         return await value if inspect.isawaitable(value) else value
@@ -362,9 +363,18 @@ class Runner:
             self._worker.slots.log_overstay(job)
 
     async def _on_thread(
-        self, run: Execution, limit: timedelta | None, function: Callable[[], Any]
+        self,
+        run: Execution,
+        task: Task[..., Any],
+        limit: timedelta | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
+        function = functools.partial(task.function, *args, **kwargs)
         future = self._threads.submit(contextvars.copy_context(), function)
+        if (soft := task.settings.soft_timeout) is not None:  # it can only be told
+            timer = asyncio.get_running_loop().call_later(soft.total_seconds(), run.set)
+            future.add_done_callback(lambda _: timer.cancel())
         try:
             async with asyncio.timeout(None if limit is None else limit.total_seconds()):
                 end = await asyncio.shield(future)

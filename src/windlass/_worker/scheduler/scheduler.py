@@ -192,9 +192,9 @@ class Scheduler:
         moves += await self._decide(known, at)
         made = 0
         busy: StoreBusy | None = None
-        for bite in _in_chunks(moves):
+        for chunk in _in_chunks(moves):
             try:
-                made += await self._write(bite)
+                made += await self._write(chunk)
             except StoreBusy as error:  # one waits for a key, perhaps: not the others for it
                 busy = error
         if busy is not None:
@@ -372,13 +372,13 @@ def _in_chunks(moves: Sequence[FireDecision]) -> Iterator[list[FireDecision]]:
     """Yield decisions in order, with a bounded number of jobs in each chunk; one schedule stays
     whole.
     """
-    bite: list[FireDecision] = []
+    chunk: list[FireDecision] = []
     jobs = 0
     for one in moves:
-        if bite and jobs + len(one.write.jobs) > _MOST_JOBS:
-            yield bite
-            bite, jobs = [], 0
-        bite.append(one)
+        if chunk and jobs + len(one.write.jobs) > _MOST_JOBS:
+            yield chunk
+            chunk, jobs = [], 0
+        chunk.append(one)
         jobs += len(one.write.jobs)
-    if bite:
-        yield bite
+    if chunk:
+        yield chunk

@@ -36,6 +36,7 @@ from windlass.testing.conformance.admin.ids import ShortIdConformance
 from windlass.testing.conformance.admin.rollups import RollupConformance
 from windlass.testing.conformance.admin.secret import SecretConformance
 from windlass.testing.conformance.admin.sort import SortConformance
+from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
@@ -165,6 +166,7 @@ __all__ = [
     "SteadyLeaseConformance",
     "StorageConformance",
     "SuccessJobConformance",
+    "TaskCountConformance",
     "TextConformance",
     "ThrottleConformance",
     "UniqueConformance",
@@ -239,6 +241,7 @@ ALL: tuple[type, ...] = (
     SecretConformance,
     SortConformance,
     QueueCountConformance,
+    TaskCountConformance,
     ErrorGroupConformance,
     LogConformance,
     EventConformance,

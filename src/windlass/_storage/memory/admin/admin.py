@@ -22,9 +22,10 @@ from windlass._storage.memory.admin.find import (
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts
+from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
 from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.list_order import is_descending, order_of
+from windlass._storage.shared.task_counts import task_look
 
 __all__ = ["MemoryAdmin"]
 
@@ -160,6 +161,13 @@ class MemoryAdmin:
                 )
                 for queue, counts in sorted(counted.items())
             ]
+
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
+        with self._db.view():
+            rows = self._db.rows.values()
+            running = Counter(row.asked.task for row in rows if row.state is State.RUNNING)
+            waiting = [row.asked.task for row in rows if row.state is State.WAITING]
+        return task_look(Counter(waiting[:look]), running, complete=len(waiting) <= look)
 
     def _known_queues(self) -> list[str]:
         """Return those that are listed though they have no jobs."""

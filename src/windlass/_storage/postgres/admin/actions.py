@@ -36,7 +36,7 @@ from windlass.errors import StoreBusy
 
 __all__ = ["PostgresActions"]
 
-_SQL = load_sql("windlass._storage.postgres.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.postgres.sql", "actions.sql")
 _ORDER, _INSERT, _AUDITS = _SQL["order"], _SQL["insert"], _SQL["audits"]
 _RECORD = _SQL["record"]
 

@@ -18,7 +18,7 @@ from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.records import CODES, attempt_of, job_of, known_ids
 from windlass._storage.postgres.io.rows import stored_text
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, Named, QueueCounts
+from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, Named, QueueCounts, TaskLook
 from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
 from windlass._storage.protocol.list_order import (
     ListPosition,
@@ -30,6 +30,7 @@ from windlass._storage.protocol.list_order import (
     sort_time_of,
 )
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.task_counts import task_look_of_lines
 from windlass._storage.shared.text_search import search_jobs
 
 __all__ = ["PostgresAdmin", "filter_args"]
@@ -38,7 +39,7 @@ _SQL = load_sql("windlass._storage.postgres.sql", "admin.sql")
 _GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["errors"]
 _COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
 _KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
-_NAMED, _NEWEST = _SQL["named"], _SQL["newest"]
+_NAMED, _NEWEST, _TASKS = _SQL["named"], _SQL["newest"], _SQL["tasks"]
 _SECRET, _KEEP_SECRET = _SQL["secret"], _SQL["keep_secret"]
 _CHANGE_SECRET = _SQL["change_secret"]
 
@@ -178,6 +179,9 @@ class PostgresAdmin:
             _counts_of(queue, rows.get(queue), paused=paused.get(queue, False), cap=cap)
             for queue in sorted(rows.keys() | paused.keys())
         ]
+
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
+        return task_look_of_lines(await self._ask(_TASKS, look + 1), look)
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         return merge(_rollup_of(row) for row in await self._ask(_ROLLUPS, since, until))

@@ -20,7 +20,7 @@ def audit_note_text(note: AuditNote | None) -> str | None:
 
 
 def record_of(row: Row) -> AuditRecord:
-    """Decode a row of ``audits`` in orders.sql."""
+    """Decode a row of ``audits`` in actions.sql."""
     return AuditRecord(
         number=row["number"],
         note=AuditNote(

@@ -36,7 +36,7 @@ from windlass._storage.shared.sql_files import load_sql
 
 __all__ = ["PostgresCopy"]
 
-_SQL = load_sql("windlass._storage.postgres.sql", "moving.sql")
+_SQL = load_sql("windlass._storage.postgres.sql", "copy.sql")
 _DUMP, _DUMP_HISTORY, _DUMP_LOGS = _SQL["dump"], _SQL["dump_history"], _SQL["dump_logs"]
 _JOBS, _TRACES, _ROLLUPS = _SQL["restore_jobs"], _SQL["restore_traces"], _SQL["restore_rollups"]
 _QUEUES, _GATES = _SQL["restore_queues"], _SQL["restore_gates"]

@@ -191,6 +191,8 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
         ),
     ),
 }
+_RAISED = "P0001"
+"""A trigger of the user's refuses these values; others can be stored."""
 _GONE = {"3F000", "42P01", "42883", "42703"}
 
 
@@ -215,6 +217,6 @@ def _translate_state(error: asyncpg.PostgresError, code: str, where: str) -> Exc
             f"The tables of Windlass at {where} are gone or were changed: {said}. Start again to "
             f"create them, or check the schema setting."
         )
-    if code[:2] in {"22", "23", "54"}:
+    if code[:2] in {"22", "23", "54"} or code == _RAISED:
         return InvalidArgument(f"PostgreSQL at {where} cannot store this: {said}")
     return StorageError(f"PostgreSQL at {where} answered {code}: {said}")

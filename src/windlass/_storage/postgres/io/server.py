@@ -16,6 +16,7 @@ from windlass._storage.postgres.io.errors import (
     translate,
 )
 from windlass._storage.postgres.io.url import PostgresAddress, PostgresHost
+from windlass._storage.shared.errors import copy_error
 from windlass._system.seams import monotonic
 
 __all__ = ["PostgresServer", "socket_of"]
@@ -30,6 +31,9 @@ SELECT system_identifier::text,
   FROM pg_control_system()
 """
 """A copy of a server keeps the first; a promotion begins a new timeline, the second."""
+
+
+_IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'"
 
 
 class _ServerIdentity(NamedTuple):
@@ -50,16 +54,28 @@ class PostgresServer:
         self._down_since: float | None = None
         self._reached = False
         self._identity: _ServerIdentity | None = None
+        self._read_only: BaseException | None = None
+        """The error of a statement that the server refused because it takes no writes."""
 
     async def connect(self) -> asyncpg.Connection:
         """Open a connection; of several hosts, to one that takes writes."""
         connection = await self._find()
         try:
             await self._recognise(connection)
+            await self._check_writes(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
+
+    async def _check_writes(self, connection: asyncpg.Connection) -> None:
+        """Raise while a server takes no writes that refused one. It accepts connections and reads,
+        so a connection alone does not end the outage.
+        """
+        if self._read_only is not None:
+            if await connection.fetchval(_IS_READ_ONLY):
+                raise copy_error(self._read_only)
+            self._read_only = None
 
     async def _recognise(self, connection: asyncpg.Connection) -> None:
         """Say so, once, when what answers is not the server, or not the history, of before."""
@@ -146,6 +162,8 @@ class PostgresServer:
         """
         if isinstance(error, StatementTimeout):
             return  # the server is there, and the caller hears of it
+        if error_meaning_of(error) is ErrorMeaning.READ_ONLY:
+            self._read_only = error
         if self._reached and self._down_since is None:
             self._down_since = monotonic()
             log.warning("%s", translate(error, self.address.shown))

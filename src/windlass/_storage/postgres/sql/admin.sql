@@ -134,3 +134,22 @@ INSERT INTO windlass.secrets (name, value) VALUES ('keys', $1::text) ON CONFLICT
 
 -- name: change_secret
 UPDATE windlass.secrets SET value = $1::text WHERE name = 'keys' AND value = $2::text;
+
+-- name: tasks
+-- Waiting jobs by line and task, up to $1 of each line, and the running ones with the line -1. Each
+-- line is read in the order of its index, or the server might walk through all ended jobs.
+SELECT a.line, a.task, count(*) AS jobs
+  FROM ((SELECT 0 AS line, j.task FROM windlass.jobs j WHERE j.ready = 0
+          ORDER BY j.queue, j.due LIMIT $1)
+        UNION ALL
+        (SELECT 1, j.task FROM windlass.jobs j WHERE j.ready = 1
+          ORDER BY j.queue, j.priority, j.due LIMIT $1)
+        UNION ALL
+        (SELECT 2, j.task FROM windlass.jobs j WHERE j.ready = 2
+          ORDER BY j.lane, j.priority, j.due LIMIT $1)
+        UNION ALL
+        (SELECT 3, j.task FROM windlass.jobs j WHERE j.ready = 3
+          ORDER BY j.queue, j.priority, j.due LIMIT $1)
+        UNION ALL
+        SELECT -1, j.task FROM windlass.jobs j WHERE j.state = 1) AS a
+ GROUP BY a.line, a.task;

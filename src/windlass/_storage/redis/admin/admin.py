@@ -10,7 +10,7 @@ from windlass._core.job.state import State
 from windlass._core.stats.rollup import Rollup, merge
 from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts
+from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
 from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.error_groups import RedisErrorGroups
@@ -21,6 +21,7 @@ from windlass._storage.redis.io.layout import STATES
 from windlass._storage.redis.io.records import attempt_of, rollup_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.shared.job_ids import known_id
+from windlass._storage.shared.task_counts import task_look
 
 __all__ = ["IDS_PER_SCAN", "RedisAdmin", "named"]
 
@@ -37,7 +38,7 @@ _AT_ONCE = 50
 """Jobs one script reads for people: each may carry a large payload and a large result."""
 _MINUTES = 60
 
-_NAMED = script("named")
+_NAMED, _TASKS = script("named"), script("tasks")
 IDS_PER_SCAN = 5_000
 """Ids that one script meets."""
 _DIGITS = 32
@@ -128,6 +129,14 @@ class RedisAdmin:
             )
             for queue, places in sorted(queues.items())
         ]
+
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
+        complete, waiting, running = await self._db.run_aside(_TASKS, look)
+        counts = [
+            {task.decode(): int(number) for task, number in pairs(found)}
+            for found in (waiting, running)
+        ]
+        return task_look(*counts, complete=bool(complete))
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         start, end = to_us(since), to_us(until)

@@ -65,18 +65,18 @@ class RedisErrorGroups:
         self, queues: Sequence[bytes], since: datetime | None, most: int
     ) -> list[_FailedRow]:
         """Return the jobs that failed last: at most this number, of all queues together."""
-        bite = max(_LEAST, min(_AT_ONCE, most // max(1, len(queues))))
+        chunk = max(_LEAST, min(_AT_ONCE, most // max(1, len(queues))))
         lines: dict[bytes, list[_FailedRow]] = {queue: [] for queue in queues}
         further, newest = list(queues), list[_FailedRow]()
         while further:
-            asked: list[Argument] = ["-inf" if since is None else to_us(since), bite]
+            asked: list[Argument] = ["-inf" if since is None else to_us(since), chunk]
             for queue in further:
                 asked += (queue, len(lines[queue]))
             found = await self._db.run_aside(_FAILED, *asked)
             short = set[bytes]()
             for queue, line in zip(further, found, strict=True):
                 lines[queue] += [_FailedRow(int(float(at)), job) for job, at in pairs(line)]
-                if len(line) < 2 * bite:
+                if len(line) < 2 * chunk:
                     short.add(queue)
             newest = sorted((job for line in lines.values() for job in line), reverse=True)[:most]
             # The next jobs of a queue are older than those read: is there room for them?

@@ -82,8 +82,8 @@ class _ScanBudget:
         """Jobs that one script may look at."""
         return max(min(self._looks, _LOOKED_AT), 1)
 
-    def spend(self, bite: _FindChunk) -> None:
-        self._looks, self._size = self._looks - bite.looked, self._size - bite.read
+    def spend(self, chunk: _FindChunk) -> None:
+        self._looks, self._size = self._looks - chunk.looked, self._size - chunk.read
 
     @property
     def spent(self) -> bool:
@@ -115,18 +115,18 @@ class RedisFinder:
             return Page(())
         said = _said(wanted, states)
         if sort_field_of(order) != "enqueued":
-            bites = self._ordered(wanted, order, said, limit, budget)
-            return await _paged(bites, wanted, limit, budget)
+            chunks = self._ordered(wanted, order, said, limit, budget)
+            return await _paged(chunks, wanted, limit, budget)
         few, before = await self._few(wanted, states), seq_of(wanted)
         if order is ListOrder.OLDEST:
-            bites = self._ordered(wanted, order, said, limit, budget, few=few)
-            return await _paged(bites, wanted, limit, budget)
+            chunks = self._ordered(wanted, order, said, limit, budget, few=few)
+            return await _paged(chunks, wanted, limit, budget)
         if few is not None:
-            bites = self._among(few, said, before, limit, budget)
-            return await _paged(bites, wanted, limit, budget)
+            chunks = self._among(few, said, before, limit, budget)
+            return await _paged(chunks, wanted, limit, budget)
         far = await self._far_holder(wanted, said)
-        bites = self._walk(said, before, limit, budget)
-        return await _paged(bites, wanted, limit, budget, far)
+        chunks = self._walk(said, before, limit, budget)
+        return await _paged(chunks, wanted, limit, budget, far)
 
     async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
         """Return number and id of all jobs in the wanted states, where they are few; else None.
@@ -232,7 +232,7 @@ class RedisFinder:
 
 
 async def _paged(
-    bites: AsyncIterator[_FindChunk],
+    chunks: AsyncIterator[_FindChunk],
     wanted: JobFilter,
     limit: int,
     budget: _ScanBudget,
@@ -245,13 +245,13 @@ async def _paged(
     room = limit - 1 if far is not None and wanted.before is None else limit
     before: Cursor | None = None
     reached: datetime | None = None
-    async for bite in bites:
-        jobs += [job for job in bite.jobs if far is None or job.id != far.id]
-        before = bite.before
-        budget.spend(bite)
+    async for chunk in chunks:
+        jobs += [job for job in chunk.jobs if far is None or job.id != far.id]
+        before = chunk.before
+        budget.spend(chunk)
         full = len(jobs) >= room
         if before is not None and budget.spent and (budget.shared or not full):
-            reached = bite.reached
+            reached = chunk.reached
         if before is None or full or budget.spent:
             break
     if len(jobs) > room:

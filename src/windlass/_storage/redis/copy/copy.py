@@ -50,8 +50,8 @@ class RedisCopy:
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
         found: list[StoredJob] = []
         while len(found) < limit:
-            bite = min(limit - len(found), _AT_ONCE)
-            last, *rows = await self._db.run_aside(_DUMP, after, bite)
+            chunk = min(limit - len(found), _AT_ONCE)
+            last, *rows = await self._db.run_aside(_DUMP, after, chunk)
             if not last:
                 break
             after = int(last)

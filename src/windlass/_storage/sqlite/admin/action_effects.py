@@ -23,14 +23,14 @@ __all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "request_rows"]
 
 _JOBS = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _REQUEST_CANCEL = _JOBS["request_cancel"]
-_SQL = load_sql("windlass._storage.sqlite.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ASKED, _REQUEUE, _DISCARD, _MOVE = _SQL["asked"], _SQL["requeue"], _SQL["discard"], _SQL["move"]
 
 REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 class RequestRow(NamedTuple):
-    """A row of ``request_rows`` in orders.sql."""
+    """A row of ``request_rows`` in actions.sql."""
 
     id: bytes
     seq: int

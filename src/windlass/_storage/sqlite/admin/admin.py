@@ -12,10 +12,11 @@ from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.stats.rollup import Rollup
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts
+from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
 from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.task_counts import task_look_of_lines
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.admin.error_groups import error_groups
 from windlass._storage.sqlite.admin.find import find
@@ -49,6 +50,7 @@ _TOP = 2**63 - 1
 
 _COUNTS_SQL = load_sql("windlass._storage.sqlite.sql", "counts.sql")
 _QUEUES, _RUNNING, _COUNT = _COUNTS_SQL["queues"], _COUNTS_SQL["running"], _COUNTS_SQL["count"]
+_TASKS = _COUNTS_SQL["tasks"]
 
 
 _LANES = 10_000
@@ -185,6 +187,12 @@ class SqliteAdmin:
 
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
         return await self._db.ask(lambda connection, now: count_jobs(connection, cap, now))
+
+    async def tasks(self, *, look: int = 5_000) -> TaskLook:
+        rows = await self._db.ask(
+            lambda connection, _: fetch_shown(connection, _TASKS, (look + 1,))
+        )
+        return task_look_of_lines(rows, look)
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         return await self._db.ask(

@@ -14,7 +14,7 @@ from windlass._storage.sqlite.io.rows import Row, fetch_shown, value_of
 
 __all__ = ["audits", "earlier_answers", "keep_audit", "restore_audit"]
 
-_SQL = load_sql("windlass._storage.sqlite.sql", "orders.sql")
+_SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ANSWERS, _KEEP = _SQL["answers"], _SQL["keep"]
 _AUDITS, _AUDITS_OF = _SQL["audits"], _SQL["audits_of"]
 

@@ -48,10 +48,11 @@ _FEW = 10_000
 """Up to this number of rows are gathered from the indexes; above it, the table is read."""
 _LOOK = 20_000
 """Rows of one look."""
-_LOOK_INSIDE, _READ_INSIDE = 2_000, 8 * 1024 * 1024
-"""Rows and bytes of one look that searches the payloads."""
+_LOOK_INSIDE, _READ_INSIDE = 2_000, 512 * 1024
+"""Rows and bytes of one look that searches the payloads. Texts full of addresses and tokens take
+half a second for each megabyte, and other readers wait for that long."""
 
-_TOGETHER, _READ_TOGETHER = 200, 1024 * 1024
+_TOGETHER, _READ_TOGETHER = 200, 256 * 1024
 """Rows and bytes that are searched together."""
 
 _NEWEST = 2**63 - 1

@@ -37,7 +37,7 @@ from windlass._storage.sqlite.queues import restore_queue
 
 __all__ = ["SqliteCopy"]
 
-_SQL = load_sql("windlass._storage.sqlite.sql", "moving.sql")
+_SQL = load_sql("windlass._storage.sqlite.sql", "copy.sql")
 _HISTORIES, _LOGGED = _SQL["histories"], _SQL["logged"]
 _DUMP = load_sql("windlass._storage.sqlite.sql", "whole_jobs.sql")["dump"]
 

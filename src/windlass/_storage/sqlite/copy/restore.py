@@ -31,7 +31,7 @@ from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
 
 __all__ = ["JobRestore"]
 
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore"]
 _REMEMBER = load_sql("windlass._storage.sqlite.sql", "apply.sql")["remember"]
 
 

@@ -20,11 +20,13 @@ from windlass._storage.sqlite.io.guards import (
 from windlass._system.forks import FORK_GUARD, keep_in_child, may_close
 from windlass._system.seams import chance, monotonic, sleep
 from windlass.errors import (
+    InvalidArgument,
     StorageError,
     StorageFull,
     StorageRefused,
     StorageUnavailable,
     StoreBusy,
+    WindlassError,
 )
 
 __all__ = [
@@ -172,7 +174,7 @@ def disconnect(connection: apsw.Connection) -> None:
 # --- errors ---------------------------------------------------------------------------------
 
 
-def translate(error: apsw.Error, path: str) -> StorageError:
+def translate(error: apsw.Error, path: str) -> WindlassError:
     """Translate an error of SQLite, with advice."""
     extended = getattr(error, "extendedresult", 0)
     if extended == apsw.SQLITE_READONLY_DBMOVED:
@@ -213,6 +215,9 @@ def translate(error: apsw.Error, path: str) -> StorageError:
                 f"Reading or writing {path} failed ({error}); nothing was acknowledged. Check the "
                 f"disk and the system log. The next try uses a new connection."
             )
+        case apsw.ConstraintError() | apsw.TooBigError():
+            # Of these values alone: others can be stored.
+            return InvalidArgument(f"SQLite cannot store this in {path}: {error}")
         case _:
             return StorageError(f"SQLite refused a statement on {path}: {error}")
 

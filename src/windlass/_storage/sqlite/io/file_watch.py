@@ -28,7 +28,7 @@ from windlass._storage.sqlite.io.connection import connect_reader, disconnect, t
 from windlass._storage.sqlite.io.files import DatabaseFiles
 from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import sleep, start_thread
-from windlass.errors import StorageError
+from windlass.errors import StorageError, WindlassError
 
 __all__ = ["ChangeWatcher", "InotifyEvents", "NoFileEvents"]
 
@@ -159,7 +159,7 @@ class ChangeWatcher:
         self,
         files: DatabaseFiles,
         *,
-        on_error: Callable[[StorageError], None] | None = None,
+        on_error: Callable[[WindlassError], None] | None = None,
         events: Callable[[str], FileEvents] = _events_for,
     ) -> None:
         self._files, self._on_error, self._make_events = files, on_error, events

@@ -62,7 +62,7 @@ def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> Databa
     Symbolic links are followed once, here: SQLite puts the files beside a database next to the real
     one, and two names must not lead to two locks.
     """
-    _refuse_strangers_link(Path(path))
+    _refuse_foreign_link(Path(path))
     files = DatabaseFiles(os.path.realpath(path))
     kind = filesystem_of(files.path)
     if is_network(kind) and not allow_network_filesystem:
@@ -100,7 +100,7 @@ def is_disk_full(path: str) -> bool:
         return False
 
 
-def _refuse_strangers_link(path: Path) -> None:
+def _refuse_foreign_link(path: Path) -> None:
     """Refuse a link in a folder that others may write to: they could choose what we write."""
     if sys.platform == "win32" or not path.is_symlink():
         return

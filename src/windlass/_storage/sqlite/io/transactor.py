@@ -20,7 +20,7 @@ from windlass._storage.sqlite.io.guards import ReadGuard
 from windlass._storage.timings import Durations
 from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic, sleep
-from windlass.errors import StorageError, StoreBusy
+from windlass.errors import StorageError, StoreBusy, WindlassError
 
 __all__ = ["FailedOp", "Op", "ReadConnections", "Reader", "Transactor", "closed_error"]
 
@@ -152,7 +152,7 @@ class Transactor:
         self._suspect |= isinstance(error, apsw.IOError)
         return FailedOp(self._translated(error))
 
-    def _translated(self, error: apsw.Error) -> StorageError:
+    def _translated(self, error: apsw.Error) -> WindlassError:
         return caused_by(translate(error, self.source.path), error)
 
     def _commit(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:

@@ -266,7 +266,7 @@ class ClaimOperation:
         expired: list[int] = []
         damaged: dict[int, str] = {}
         found = None
-        line = OrderedRows(self._connection, SOLO_AFTER, queue, bite=2)
+        line = OrderedRows(self._connection, SOLO_AFTER, queue, chunk=2)
         for _, _, seq, expires_at, limits in line.first(SOLO_CANDIDATES):
             if discard and expires_at is not None and expires_at <= self._now:
                 expired.append(seq)

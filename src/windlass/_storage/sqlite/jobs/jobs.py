@@ -155,7 +155,7 @@ def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
 def _solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
     """Return whether a claim has something to do with the solo jobs of a queue. Read-only."""
     gates = SqliteBudgets(connection, now)
-    line = OrderedRows(connection, SOLO_AFTER, queue, bite=2)
+    line = OrderedRows(connection, SOLO_AFTER, queue, chunk=2)
     for _, _, _, expires_at, limits in line.first(SOLO_CANDIDATES):
         uses = () if limits is None else limits_of(limits)
         expired = expires_at is not None and expires_at <= now

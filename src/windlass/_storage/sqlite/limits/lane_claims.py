@@ -31,14 +31,14 @@ _LARGEST_BITE = 64
 class OrderedRows:
     """Rows in the order of their first three columns, read in chunks that grow."""
 
-    __slots__ = ("_bite", "_connection", "_more", "_next", "_owner", "_rows", "_sql")
+    __slots__ = ("_chunk", "_connection", "_more", "_next", "_owner", "_rows", "_sql")
 
     rank = 0
     """The order of two lines with the same head: a lane before its lane group."""
 
-    def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, bite: int) -> None:
+    def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, chunk: int) -> None:
         self._connection, self._sql, self._owner = connection, sql, owner
-        self._bite = bite
+        self._chunk = chunk
         self._rows: list[Row] = []
         self._next = 0
         self._more = True
@@ -63,10 +63,10 @@ class OrderedRows:
     def _read(self) -> None:
         after = self._rows[-1][:3] if self._rows else _BEFORE_ALL
         if self._rows:
-            self._bite = max(self._bite, min(2 * self._bite, _LARGEST_BITE))
-        self._rows = fetch(self._connection, self._sql, (self._owner, *after, self._bite))
+            self._chunk = max(self._chunk, min(2 * self._chunk, _LARGEST_BITE))
+        self._rows = fetch(self._connection, self._sql, (self._owner, *after, self._chunk))
         self._next = 0
-        self._more = len(self._rows) == self._bite
+        self._more = len(self._rows) == self._chunk
 
 
 class _Unlimited(OrderedRows):
@@ -91,7 +91,7 @@ class _LaneGroup(OrderedRows):
     def __init__(self, connection: apsw.Connection, row: Row) -> None:
         """Read a row of ``open_bays``, which brings the first lane with it."""
         priority, due, seq, bay, gate, cost, lane, alone = row
-        super().__init__(connection, _BAY_LANES, bay, bite=1)
+        super().__init__(connection, _BAY_LANES, bay, chunk=1)
         self._rows = [(priority, due, seq, lane)]
         self._more = not alone
         self.id, self.need, self.alone = bay, (gate, cost), bool(alone)
@@ -103,7 +103,7 @@ class _LaneCursor(OrderedRows):
     __slots__ = ("id", "stand")
 
     def __init__(self, connection: apsw.Connection, lane: int, stand: LaneState | None) -> None:
-        super().__init__(connection, _LANE_JOBS, lane, bite=2)
+        super().__init__(connection, _LANE_JOBS, lane, chunk=2)
         self.id, self.stand = lane, stand
 
 
@@ -136,8 +136,8 @@ class LaneClaim:
 
     def run(self) -> None:
         """Take the best head of all while there is room."""
-        self._push(_Unlimited(self._connection, _READY_AFTER, self._queue, bite=self._room))
-        self._push(_LaneGroups(self._connection, _OPEN_BAYS, self._queue, bite=self._room))
+        self._push(_Unlimited(self._connection, _READY_AFTER, self._queue, chunk=self._room))
+        self._push(_LaneGroups(self._connection, _OPEN_BAYS, self._queue, chunk=self._room))
         self._push_expired()
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
             *_, head = heappop(self._heads)

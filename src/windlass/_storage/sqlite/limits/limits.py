@@ -32,7 +32,7 @@ _SPEC, _DEFINE, _SPECS = _SQL["spec"], _SQL["define"], _SQL["specs"]
 _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
 _GATE, _BREAKERS = _SQL["gate"], _SQL["breakers"]
-_RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore_gate"]
+_RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore_gate"]
 _DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
 
 _NAMES = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["limit_names"]

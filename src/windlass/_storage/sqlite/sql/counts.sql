@@ -45,6 +45,22 @@ UNION SELECT queue FROM jobs WHERE state = 1
 UNION SELECT name FROM queues WHERE paused OR settings IS NOT NULL
 ORDER BY 1;
 
+-- name: tasks
+-- Waiting jobs by line and task, up to ?1 of each line, and the running ones with the line -1. Each
+-- line is read in the order of its index, or SQLite would walk through all ended jobs.
+SELECT line, task, count(*)
+  FROM (SELECT 0 AS line, task
+          FROM (SELECT task FROM jobs INDEXED BY jobs_scheduled WHERE ready = 0 LIMIT ?1)
+        UNION ALL
+        SELECT 1, task FROM (SELECT task FROM jobs INDEXED BY jobs_ready WHERE ready = 1 LIMIT ?1)
+        UNION ALL
+        SELECT 2, task FROM (SELECT task FROM jobs INDEXED BY jobs_in_lane WHERE ready = 2 LIMIT ?1)
+        UNION ALL
+        SELECT 3, task FROM (SELECT task FROM jobs INDEXED BY jobs_solo WHERE ready = 3 LIMIT ?1)
+        UNION ALL
+        SELECT -1, task FROM jobs WHERE state = 1)
+ GROUP BY line, task;
+
 -- name: running
 SELECT queue, count(*) FROM jobs WHERE state = 1 GROUP BY queue;
 

@@ -44,6 +44,8 @@ class JobConfirmation(Confirmation, frozen=True, kw_only=True):
     upto: int | None = None
     """All that match, as far as they are stored now: newer ones were not counted."""
     edits: bool = False
+    children: bool = False
+    """Ask whether the jobs below the job are meant, too."""
 
 
 class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +99,7 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
             back=back,
             danger=self.danger,
             edits=self.kind is Edit,
+            children=self.kind is Cancel and len(ids) == 1,
         )
 
     async def _ask_all(self, visit: PageRequest, back: str) -> Confirmation:
@@ -227,7 +230,8 @@ async def _discard(visit: PageRequest, _: JobAction, job: str) -> str:
 
 
 async def _cancel(visit: PageRequest, order: JobAction, job: str) -> str:
-    match await visit.orders.jobs.cancel(job):
+    children = "children" in await visit.form()
+    match await visit.orders.jobs.cancel(job, children=children):
         case CancelAnswer.REQUESTED:
             return "The job is running. Its worker was asked to stop it."
         case CancelAnswer.UNKNOWN:

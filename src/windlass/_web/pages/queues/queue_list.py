@@ -149,7 +149,7 @@ async def rows_of(visit: PageRequest, now: datetime) -> list[QueueListRow]:
                 records.get(name) or QueueRecord(queue=name),
                 counts.get(name) or QueueCounts(queue=name),
                 now,
-                slots=sum(one.start.slots for one in serving),
+                slots=sum(one.start.pools.get(name, one.start.slots) for one in serving),
                 workers=len(serving),
                 spark=_spark(ran, now),
                 per_minute=_pace(ran, now),

@@ -194,8 +194,8 @@ class ClaimConformance:
         former = await started(storage)
         await happened(storage, former, Interrupted())
         current = await claim_one(storage)
-        stranger = Claim(new_job_id(), 1, 999_999)
-        said = [(current.claim, 0.1), (former.claim, 0.9), (stranger, 0.9)]
+        unrelated = Claim(new_job_id(), 1, 999_999)
+        said = [(current.claim, 0.1), (former.claim, 0.9), (unrelated, 0.9)]
         await storage.jobs.report([(claim, Progress(fraction)) for claim, fraction in said])
         assert (await look(storage, current)).progress == Progress(0.1)
 

@@ -112,7 +112,7 @@ class MaintenanceConformance:
         assert list(await storage.maintenance.expire(10)) == []
         clock.advance(HOUR)
         told = [list(await storage.maintenance.expire(2)) for _ in range(3)]
-        assert [len(bite) for bite in told] == [2, 1, 0]
+        assert [len(chunk) for chunk in told] == [2, 1, 0]
         job = await look(storage, jobs[0])
         assert (job.state, job.reason, job.finished_at) == (
             State.DISCARDED,

@@ -1,4 +1,4 @@
--- What callers order and ask about jobs.
+-- Calls of JobStore beside insert, claim and apply: report, cancel, and what callers read.
 
 -- `JobStore.report`: fenced, and nothing else happens.
 CREATE OR REPLACE FUNCTION report_progress(
