@@ -173,6 +173,7 @@ async def test_progress_and_results_are_as_for_any_task(it: Bench) -> None:
         async def works(ctx: Context, n: int = 2) -> int:
             ctx.progress(0.5, "half")
             ctx.log("working")
+            assert await ctx.previous_run() is None
             return n * ctx.attempt
 
     it.app.install(Some(say), grants=HERE)
@@ -336,6 +337,8 @@ async def test_middleware_around_all_jobs_has_the_plugins_rights_in_them(it: Ben
         if ctx.task != "some.own":
             with pytest.raises(NotGranted):
                 ctx.progress(0.5)
+            with pytest.raises(NotGranted):
+                ctx.previous_run().wait()
             with pytest.raises(NotGranted):
                 ctx.cancelled.set()
             with pytest.raises(NotGranted):

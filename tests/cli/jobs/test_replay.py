@@ -42,6 +42,7 @@ async def add(ctx: Context, a: int, b: int) -> int:
     ctx.log("adding on %s", ctx.state["price"])
     await ctx.enqueue(told.call("from the context"))
     await told.enqueue("at once")
+    assert await ctx.previous_run() is None
     assert ctx.attempt == 1 and ctx.state["calls"] == 1
     return a + b
 
@@ -131,6 +132,7 @@ def test_a_handler_runs_here_and_the_job_stays_as_it_is(replayed: Replayed) -> N
     )
     assert "progress 50% half way" in said.err
     assert "adding on 7" in said.err
+    assert "ctx.previous_run() is None here: the storage of this run is empty" in said.err
     assert said.err.count("would enqueue replayed.told on queue ears; nothing was stored") == 2
     assert replayed.stored() == before
     assert replayed.app.state is None

@@ -26,6 +26,7 @@ _EPILOG = (
         "windlass worker shop:app",
         "windlass worker shop:app --queue mail=10 --queue default=40",
         "windlass worker shop:app --queue urgent --queue default --slots 20 --processes 2",
+        "windlass worker shop:app --reload",
     )
     + """
 
@@ -181,6 +182,12 @@ stop within 2 s.
     help="Run on memory:// although the app has no schedule or lifespan: other code of this "
     "process enqueues jobs.",
 )
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="For development: restart the worker when a Python file of the app has changed.",
+)
 @click.option("--summary/--no-summary", default=True, help="Show counts of finished runs.")
 @click.option("--child-fd", type=int, hidden=True)
 @click.option("--child-number", type=int, hidden=True)
@@ -193,6 +200,7 @@ def worker(
     *,
     child_colour: bool,
     child_introduce: bool,
+    reloads: bool,
     **options: Any,
 ) -> int:
     """Run one worker, or a supervisor of several; see `_HELP`."""
@@ -201,6 +209,13 @@ def worker(
         raise ConfigError(message)
     plan = WorkerOptions(**options)
     plan.check_ports(processes)
+    if reloads:
+        if processes > 1:
+            message = "--reload is for development and runs one process: leave out --processes"
+            raise ConfigError(message)
+        from windlass._cli.worker_process.reloader import run_with_reload
+
+        return run_with_reload(plan)
     if processes > 1:
         from windlass._cli.worker_process.supervisor import supervise
 

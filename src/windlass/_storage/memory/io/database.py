@@ -196,11 +196,6 @@ class MemoryDatabase:
             self.remove(next(iter(self.ended.values())))
         self.room.wake()
 
-    @property
-    def unfinished(self) -> int:
-        """How many jobs wait or run."""
-        return len(self.rows) - len(self.ended)
-
     def expire(self, row: JobRow, now: datetime) -> None:
         row.explain("expired")
         self.finish(row, State.DISCARDED, now)

@@ -24,7 +24,8 @@ def require_room(database: MemoryDatabase, jobs: Sequence[NewJob], now: datetime
     if most is None:
         return
     wanted = len({job.id for job in jobs if _is_new(database, job, now)})
-    if database.unfinished + wanted <= most:
+    unfinished = _unfinished(database)
+    if unfinished + wanted <= most:
         return
     if wanted > most:
         message = (
@@ -33,12 +34,17 @@ def require_room(database: MemoryDatabase, jobs: Sequence[NewJob], now: datetime
         )
         raise CapacityReached(message)
     message = (
-        f"memory:// holds {database.unfinished:,} unfinished jobs, and max_jobs={most} leaves no "
+        f"memory:// holds {unfinished:,} unfinished jobs, and max_jobs={most} leaves no "
         f"room for {wanted:,} more. Enqueue again when workers have run some, raise max_jobs, or "
         f"let enqueue wait: full=wait."
     )
     waits = database.bounds.full == "wait"
     raise CapacityReached(message, partial(_until_room, database, wanted) if waits else None)
+
+
+def _unfinished(database: MemoryDatabase) -> int:
+    """Return how many jobs wait or run."""
+    return len(database.rows) - len(database.ended)
 
 
 def _is_new(database: MemoryDatabase, job: NewJob, now: datetime) -> bool:
@@ -54,7 +60,7 @@ async def _until_room(database: MemoryDatabase, wanted: int) -> None:
     freed = asyncio.Event()
     subscriber = database.room.add(freed.set)
     try:
-        while database.unfinished + wanted > most:
+        while _unfinished(database) + wanted > most:
             await freed.wait()
             freed.clear()
     finally:
