@@ -18,7 +18,7 @@ async def test_a_child_process_leads_no_further_than_the_worker_does() -> None:
         "not_granted",
         "not_granted",
         "service_missing",
-        "windlass.errors.NotGranted: a job of 'heavy.note' asks for queue 'vip'",
+        "a job of 'heavy.note' asks for queue 'vip'",
         "plugin 'heavy' enqueues a job of task 'host.task'",
         "mailer",
     ]
