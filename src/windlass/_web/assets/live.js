@@ -139,6 +139,10 @@ document.addEventListener("htmx:response:error", (event) => {
   if (answer?.status === 401) signedOut();
   if ((answer?.status === 503 || answer?.status === 429) && source) again(Number(answer.headers.get("Retry-After")) || 5);
 });
+// The page is about to be left: what an action deletes is not fetched again.
+document.addEventListener("submit", (event) => {
+  if (event.target.method === "post" && !event.defaultPrevented) close();
+});
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open({ missed: true })));
 
 if (parts.length === 0) {
