@@ -59,6 +59,10 @@ def test_a_job_that_a_late_run_enqueues_has_time_to_end() -> None:
     simulate(2946, "memory")
 
 
+def test_a_job_given_back_more_often_than_its_history_holds_keeps_its_errors() -> None:
+    simulate(737, "memory")
+
+
 def test_a_call_that_stalls_beyond_the_last_job_is_waited_for() -> None:
     simulate(777, "sqlite")
 
