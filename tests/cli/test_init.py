@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,8 +55,8 @@ def test_a_worker_runs_the_job_that_the_script_enqueued(project: Path) -> None:
     assert "waits for a worker" in enqueued.stdout
     worked = windlass("worker", "jobs:app", "--until-empty", cwd=project)
     assert worked.returncode == 0, worked.stderr
-    assert "send_welcome" in worked.stderr
-    assert "1 succeeded" in worked.stderr
+    # Beside it, the schedule may have fired: it does every minute.
+    assert re.search(r"succeeded +\S+ jobs\.send_welcome", worked.stderr), worked.stderr
 
 
 def test_it_writes_to_the_current_folder_by_default(tmp_path: Path) -> None:
