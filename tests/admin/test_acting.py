@@ -1,4 +1,4 @@
-"""Who acts: every action is recorded under exactly the name that was given to ``acting``."""
+"""The audit records every action under exactly the name that ``acting`` was given."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _check_task_name(name: str, what: str) -> None:
     check_name(name, what)
     if "/" in name:
-        # It stands between a task and its unique keys, which must not meet another task's.
+        # A unique key is stored as TASK/KEY: two tasks must not share one.
         message = f"{what} must not contain '/', got {name!r}"
         raise InvalidArgument(message)
 

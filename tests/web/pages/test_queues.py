@@ -49,6 +49,26 @@ async def test_queues_show_how_they_go_and_who_serves_them() -> None:
         assert links(page, "/queues/one?queue=mail")
 
 
+async def test_queues_count_the_slots_that_workers_have_for_them() -> None:
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        storage = await parts_of(room.app).storage()
+        start = WorkerStart(
+            id="w",
+            host="box",
+            pid=1,
+            version="1",
+            queues=["mail", "slow"],
+            slots=8,
+            pools={"mail": 6, "slow": 2},
+            lease=timedelta(seconds=30),
+        )
+        await storage.workers.register(start)
+        await storage.jobs.insert([a_job(queue="mail"), a_job(queue="slow")])
+        read = words((await viewer.get("/queues")).text)
+        assert re.search(r"mail open 1 \S+ 0 0 of 6", read), read
+        assert re.search(r"slow open 1 \S+ 0 0 of 2", read), read
+
+
 async def test_the_page_of_a_queue_has_states_tasks_workers_and_actions() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await ended(room, 4, failed=1)

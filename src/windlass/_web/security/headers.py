@@ -77,8 +77,8 @@ class SecurityHeaders:
 
 
 def _is_own_machine(scope: Scope) -> bool:
-    """Check whether a browser reaches us by a name of its own machine. Told to use TLS there for a
-    year, it would refuse any other server on localhost, on every port.
+    """Check whether the browser uses a name such as localhost. An HSTS header for that name would
+    make it refuse every other server on this machine, on every port, for a year.
     """
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     return any(_HERE.fullmatch(host) for host in hosts)

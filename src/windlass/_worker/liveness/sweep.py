@@ -24,7 +24,7 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class _Operator(msgspec.Struct, frozen=True):
-    """Stands in for a worker: it is no row of the store, and judges because it was asked to."""
+    """Takes the place of a worker in the reaper. It is not stored, and may declare workers dead."""
 
     id: str = "sweep"
     may_judge: bool = True

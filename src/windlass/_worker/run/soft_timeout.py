@@ -1,4 +1,4 @@
-"""``soft_timeout=``: a handler is told that its time is nearly up, once, and may clean up."""
+"""``soft_timeout=``: warn a handler once that its time is nearly up, so that it can clean up."""
 
 from __future__ import annotations
 

@@ -144,8 +144,8 @@ def _outlook(
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
     found = connection.execute(_CLAIMABLE, (queue, now)).fetchall()
     if not found:
-        rests = connection.execute(_RESTS, (queue, now)).get is not None
-        return rests and set_back_by(connection, now) > 0
+        cools = connection.execute(_RESTS, (queue, now)).get is not None
+        return cools and set_back_by(connection, now) > 0
     ((anything, alone),) = found
     if not anything and connection.execute(_NEXT_TIMED, (queue,)).get:
         anything = set_back_by(connection, now) > 0
