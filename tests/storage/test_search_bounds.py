@@ -1,0 +1,29 @@
+"""One text search reads a bounded part of the jobs, and paging on reaches all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
+from windlass.testing.conformance.steps import a_job, add
+
+LONG = b'"' + b"https://example.org/?token=x " * 700 + b'"'
+"""About 20 KB, of a kind that takes long to mask."""
+
+
+@pytest.mark.parametrize("storage", ["sqlite", "postgres", "redis"], indirect=True)
+async def test_a_search_stops_after_half_a_megabyte_and_the_next_continues(
+    storage: Storage,
+) -> None:
+    (wanted,) = await add(storage, a_job(payload=b'"needle"'))
+    await add(storage, *(a_job(payload=LONG) for _ in range(80)))
+    asked, looks = JobFilter(text="needle"), 0
+    while True:
+        page = await storage.admin.find(asked, limit=10)
+        looks += 1
+        if page.next is None:
+            break
+        asked = JobFilter(text="needle", before=page.next)
+    assert [job.id for job in page] == [wanted]
+    assert 2 <= looks <= 10
