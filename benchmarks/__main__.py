@@ -10,12 +10,10 @@ import asyncio
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from benchmarks import against as comparing
 from benchmarks.figure import Figure
@@ -37,6 +35,7 @@ from benchmarks.figures import (
     streams,
 )
 from benchmarks.place import BACKENDS, Backend, Place, open_place
+from benchmarks.progress import Display
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from benchmarks.stage import Stage
@@ -98,47 +97,6 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     ),
 }
 """What is promised about each."""
-
-
-class _Display:
-    """What is being measured: a moving line on a terminal, plain lines elsewhere."""
-
-    def __init__(self, console: Console, total: int, backend: Backend) -> None:
-        self._console, self._total, self._backend, self._name = console, total, backend, ""
-        self._progress = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=24),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            refresh_per_second=2,  # drawing takes processor time from what is measured
-            disable=not console.is_terminal,
-        )
-        self._bar = self._progress.add_task("", total=total)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def begin(self, name: str, done: int) -> None:
-        """Show the next measurement."""
-        self._name = f"{self._backend} {name}"
-        self._progress.update(self._bar, completed=done, description=self._name)
-        if not self._console.is_terminal:
-            self._console.print(f"measuring {self._name} ({done + 1} of {self._total})")
-
-    def step(self, what: str) -> None:
-        """Part of the current one."""
-        self._progress.update(self._bar, description=f"{self._name}: {what}")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -208,7 +166,7 @@ async def _measure(
     measures: Measures, sizes: Sizes, place: Place, console: Console
 ) -> list[Figure]:
     figures: list[Figure] = []
-    with _Display(console, len(measures), place.backend) as display:
+    with Display(console, len(measures), place.backend) as display:
         for done, (name, measure) in enumerate(measures.items()):
             display.begin(name, done)
             figures += await measure(Stage(sizes, place, display))

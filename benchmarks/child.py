@@ -3,7 +3,9 @@
 ``python -m benchmarks.child module:function '{"argument": …}'`` runs one function, a coroutine
 function under the fastest event loop here, and prints its answer as one line of JSON. A function
 that lives longer reads requests with `requests` and answers them with `answer`, line by line; it
-ends when its standard input does, so it cannot outlive whoever asked.
+ends when its standard input does, so it cannot outlive the process that started it.
+
+It imports the standard library only: `benchmarks.peers` runs it in environments without Windlass.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,12 +22,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 __all__ = [
     "Child",
     "answer",
     "child",
+    "interpreter",
     "loop_factory",
     "processor_seconds",
     "requests",
@@ -36,6 +38,7 @@ PATIENCE = 600.0
 """Seconds that any single answer may take."""
 _ROOT = Path(__file__).resolve().parents[1]
 _SOURCES: ContextVar[Path | None] = ContextVar("sources of what is measured", default=None)
+_PYTHON: ContextVar[Path | None] = ContextVar("interpreter of what is measured", default=None)
 
 
 def processor_seconds(pid: int, *, with_children: bool = False) -> float:
@@ -75,6 +78,16 @@ def sources(folder: Path) -> Iterator[None]:
         _SOURCES.reset(before)
 
 
+@contextmanager
+def interpreter(python: Path) -> Iterator[None]:
+    """Start processes within this block by ``python``, which may lack the package."""
+    before = _PYTHON.set(python)
+    try:
+        yield
+    finally:
+        _PYTHON.reset(before)
+
+
 class Child:
     """A process that answers."""
 
@@ -85,7 +98,7 @@ class Child:
     async def ask(self, request: Any, *, patience: float = PATIENCE) -> Any:
         """Send a request and wait for its answer."""
         assert self._process.stdin is not None  # noqa: S101
-        self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+        self._process.stdin.write(_encode(request))
         return await self.hear(patience=patience)
 
     async def hear(self, *, patience: float = PATIENCE) -> Any:
@@ -95,7 +108,7 @@ class Child:
             line = await self._process.stdout.readline()
         if not line:
             raise RuntimeError("a measured process ended without an answer; see above")
-        return msgspec.json.decode(line)
+        return json.loads(line)
 
     async def end(self) -> None:
         """Let it end; it has a moment for that."""
@@ -117,12 +130,14 @@ async def child(function: Callable[..., Any], **arguments: Any) -> AsyncIterator
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WINDLASS_")}
     if (chosen := _SOURCES.get()) is not None:
         environment["PYTHONPATH"] = os.pathsep.join((str(chosen), str(_ROOT)))
+    elif _PYTHON.get() is not None:
+        environment["PYTHONPATH"] = str(_ROOT)
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        _PYTHON.get() or sys.executable,
         "-m",
         "benchmarks.child",
         f"{function.__module__}:{function.__qualname__}",
-        msgspec.json.encode(arguments).decode(),
+        json.dumps(arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,
@@ -144,9 +159,13 @@ async def run(function: Callable[..., Any], **arguments: Any) -> Any:
 # --- the child's side -------------------------------------------------------------------------
 
 
+def _encode(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
 def answer(value: Any) -> None:
     """Tell the parent."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(_encode(value))
     sys.stdout.buffer.flush()
 
 
@@ -158,7 +177,7 @@ async def requests() -> AsyncIterator[Any]:
     )
     try:
         while line := await reader.readline():
-            yield msgspec.json.decode(line)
+            yield json.loads(line)
     finally:
         transport.close()
 
@@ -168,7 +187,7 @@ def main() -> None:
     target, arguments = sys.argv[1:]
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    given: dict[str, Any] = msgspec.json.decode(arguments)
+    given: dict[str, Any] = json.loads(arguments)
     if inspect.iscoroutinefunction(function):
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             result = runner.run(function(**given))
