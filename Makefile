@@ -17,6 +17,7 @@ PACKAGE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 DOCS := $(VENV)/.installed-docs
+PEERS := .venv-peers/harness
 CHECKED := $(wildcard src tests examples benchmarks scripts)
 
 # Tests start hundreds of interpreters: none of them is to compile the package anew.
@@ -25,8 +26,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format generate bench docs walk simulate kill-loop soak test-all-pythons \
-    test-lowest django-suite venv clean
+.PHONY: help demo test lint format generate bench bench-peers docs walk simulate kill-loop soak \
+    test-all-pythons test-lowest django-suite venv clean
 
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
@@ -35,6 +36,7 @@ help:
 	@echo "make format             what ruff can put right by itself"
 	@echo "make generate           app.blocking.admin, from the classes of app.admin"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
+	@echo "make bench-peers        Windlass beside Celery, RQ and others (ARGS='--quick')"
 	@echo "make docs               the documentation, into site/"
 	@echo "make walk               the functions that one job passes (ARGS='--commit HEAD~1')"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
@@ -67,6 +69,9 @@ generate: $(DEV)
 
 bench: $(BENCH)
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-peers: $(PEERS)/.installed
+	@$(PEERS)/bin/python -m benchmarks.peers $(ARGS)
 
 docs: $(DOCS)
 	$(VENV)/bin/zensical build --clean
@@ -124,12 +129,22 @@ $(BENCH): $(PACKAGE)
 	@$(PIP) install --group bench
 	@touch $@
 
+# Apart from .venv: each system that is compared gets its own environment beside this one, and none
+# of them changes what tests run with.
+$(PEERS)/.installed: pyproject.toml
+	@python=$$(scripts/find-python "$(PYTHON)") \
+	    && echo "windlass: creating $(PEERS) with $$($$python --version)" \
+	    && "$$python" -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip -qq install --upgrade "pip>=25.1"
+	@$(PEERS)/bin/python -m pip -qq install --editable ".[postgres,redis,fast]" --group peers
+	@touch $@
+
 $(DOCS): $(PACKAGE)
 	@echo "windlass: installing the documentation tools into $(VENV)"
 	@$(PIP) install --group docs
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-3.* .venv-lowest .venv-django-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-3.* .venv-lowest .venv-peers .venv-django-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf .cache .coverage build dist site
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
