@@ -7,6 +7,7 @@ it on a quiet machine: the load is printed with the figures.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,16 +28,17 @@ from benchmarks.report import machine
 
 __all__ = ["main", "measure"]
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _NAMES = ", ".join(dict.fromkeys(entry.library for entry in CATALOGUE))
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", metavar="NAMES", help=f"Some of them: {_NAMES}; or huey-redis, saq-redis …")
-@click.option("--quick", is_flag=True, help="One round of smaller sizes, about five minutes.")
+@click.option("--quick", is_flag=True, help="Two rounds of smaller sizes, about ten minutes.")
 @click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON with all samples.")
-@click.option("--markdown", is_flag=True, help="Print a table for a page.")
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG.")
+@click.option("--markdown", type=_FILE, help="Also write the table for a page to this file.")
+@click.option("--picture", type=_FILE, help="Also write the figures to this file, as an SVG.")
 @click.option("--here", is_flag=True, help="Use this environment; make none for each system.")
 def main(
     *,
@@ -44,7 +46,7 @@ def main(
     quick: bool,
     tiny: bool,
     as_json_: bool,
-    markdown: bool,
+    markdown: Path | None,
     picture: Path | None,
     here: bool,
 ) -> None:
@@ -66,10 +68,10 @@ def main(
     where |= {"load at the end": machine()["load"], **stores}
     if picture is not None:
         picture.write_text(draw(rows, where, sizes.name), encoding="utf-8")
+    if markdown is not None:
+        markdown.write_text(as_markdown(rows, where, sizes.name), encoding="utf-8")
     if as_json_:
         click.echo(as_json(rows, where, sizes.name))
-    elif markdown:
-        click.echo(as_markdown(rows, where, sizes.name))
     else:
         show(rows, where | {"sizes": sizes.name}, _wide(Console(highlight=False)))
     if any(row.samples.error for row in rows):
@@ -117,15 +119,18 @@ def _subjects(
 
 
 async def _in_turns(subjects: Sequence[Subject], rounds: int, console: Console) -> None:
-    """Take every system through every step, round by round; who came last comes first next."""
+    """Take every step with all systems in turn, round by round.
+
+    The same figure of all systems is measured within minutes, so that a slow hour falls on all of
+    them. Every other round begins with the last system.
+    """
     done = 0
     with Display(console, rounds * len(subjects) * len(STEPS)) as display:
-        for number in range(rounds):
+        for number, step in itertools.product(range(rounds), STEPS):
             for subject in subjects if number % 2 == 0 else reversed(subjects):
-                for step in STEPS:
-                    display.begin(f"{subject.entry.name}: {step}, round {number + 1}", done)
-                    done += 1
-                    await _take(subject, step)
+                display.begin(f"{subject.entry.name}: {step}, round {number + 1}", done)
+                done += 1
+                await _take(subject, step)
 
 
 async def _take(subject: Subject, step: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks.place import Backend
 
-__all__ = ["CATALOGUE", "Entry", "UnknownName", "chosen"]
+__all__ = ["CATALOGUE", "SAFE", "Entry", "UnknownName", "chosen"]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class UnknownName(Exception):
     """``--only`` names something that is not in the catalogue."""
 
 
-_ONCE = "at least once"
+SAFE = "at least once"
 # redis-py's installation page: "For faster performance, install redis with hiredis support".
 _HIREDIS, _UVLOOP = "hiredis==3.5.0", "uvloop==0.23.0"
 
@@ -54,7 +54,7 @@ def _windlass(backend: Backend) -> Entry:
         backend=backend,
         requirements=("--editable", ".[postgres,redis,fast]"),
         packages=("windlass",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="jobs of a killed worker run again after 2 s on one machine, 30 s across machines",
     )
 
@@ -78,7 +78,7 @@ def _saq(backend: Backend) -> Entry:
         backend=backend,
         requirements=("saq[redis,postgres,hiredis]==0.26.4", "psycopg[binary]==3.3.8", _UVLOOP),
         packages=("saq",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="with retries set per job; no bulk call, 20 calls at once instead",
     )
 
@@ -93,7 +93,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="redis",
         requirements=("celery[redis]==5.7.0", _HIREDIS),
         packages=("celery", "kombu"),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="with acks_late; jobs of a killed worker wait for the visibility timeout, one hour; "
         "no bulk call, a group instead; a worker process is a parent and a child",
     ),
@@ -103,7 +103,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="redis",
         requirements=("rq==2.12.0", _HIREDIS),
         packages=("rq",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="with retries set per job; forks for each job and runs one at a time",
     ),
     Entry(
@@ -112,7 +112,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="redis",
         requirements=("dramatiq[redis]==2.2.1", _HIREDIS),
         packages=("dramatiq",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="no bulk call; threads",
     ),
     _huey("redis"),
@@ -122,7 +122,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="redis",
         requirements=("arq==0.28.0", _UVLOOP),
         packages=("arq",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="polls every 0.5 s; no bulk call, 50 calls at once instead",
     ),
     _saq("redis"),
@@ -132,7 +132,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="redis",
         requirements=("taskiq==0.13.0", "taskiq-redis==1.2.4", _HIREDIS, _UVLOOP),
         packages=("taskiq", "taskiq-redis"),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="with Redis streams; no bulk call, 50 calls at once instead; jobs have no state",
     ),
     _windlass("postgres"),
@@ -143,7 +143,7 @@ CATALOGUE: tuple[Entry, ...] = (
         backend="postgres",
         requirements=("procrastinate==3.10.0", "psycopg[binary]==3.3.8", _UVLOOP),
         packages=("procrastinate",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="with a periodic task of one's own that retries stalled jobs",
     ),
     Entry(
@@ -153,7 +153,7 @@ CATALOGUE: tuple[Entry, ...] = (
         # Its command ``pgq run`` does not start with a newer typer.
         requirements=("pgqueuer==1.6.0", "asyncpg==0.32.0", "typer==0.25.1", _UVLOOP),
         packages=("pgqueuer",),
-        delivery=_ONCE,
+        delivery=SAFE,
         caveat="batches of 200; a job that raises is deleted by default",
     ),
 )

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.peers.report import COLUMNS, STORES, Column, Row, text, values
+from benchmarks.peers.report import COLUMNS, Column, Row, label, text, values
 
 __all__ = ["draw"]
 
-_LABEL, _COLUMN, _LINE, _TOP, _GAP = 170, 128, 24, 64, 14
+_LABEL, _COLUMN, _LINE, _TOP, _GAP = 170, 130, 24, 64, 14
 """Width of the names and of a column; height of a row and of the head; space between stores."""
 _BAR = 64
 """The longest bar. The number is written after it."""
@@ -51,7 +51,8 @@ def draw(rows: Sequence[Row], where: Mapping[str, Any], sizes: str) -> str:
         y += _GAP
     machine = ", ".join(f"{name} {said}" for name, said in where.items())
     parts.append(_text(8, y + 8, f"Sizes {sizes}; {machine}", "foot"))
-    width, height = _LABEL + _COLUMN * len(COLUMNS), y + 24
+    parts.append(_text(8, y + 26, "* at most once: jobs of a killed worker are lost", "foot"))
+    width, height = _LABEL + _COLUMN * len(COLUMNS), y + 40
     title = "Job systems for Python, measured in one run"
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -63,13 +64,13 @@ def draw(rows: Sequence[Row], where: Mapping[str, Any], sizes: str) -> str:
 
 def _head(number: int, column: Column) -> str:
     x = _LABEL + number * _COLUMN
-    better = "more is better" if column.more_is_better else "less is better"
-    return _text(x, 24, column.title, "head") + _text(x, 42, f"{column.unit}, {better}", "unit")
+    unit = f"{column.unit}, {column.better} is better"
+    return _text(x, 24, column.title, "head") + _text(x, 42, unit, "unit")
 
 
 def _row(rows: Sequence[Row], row: Row, y: int) -> list[str]:
     ours = "ours" if row.entry.library == "windlass" else ""
-    parts = [_text(8, y + 14, f"{row.entry.title} {STORES[row.entry.backend]}", ours)]
+    parts = [_text(8, y + 14, label(row.entry), ours)]
     for number, column in enumerate(COLUMNS):
         x, value = _LABEL + number * _COLUMN, values(row)[column.name]
         length = 0.0 if value is None else _BAR * value / _most(rows, column)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from statistics import StatisticsError, median
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich import box
@@ -13,11 +13,22 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.figure import percentile
-from benchmarks.peers.catalogue import Entry
+from benchmarks.peers.catalogue import SAFE, Entry
 from benchmarks.peers.measurement import Samples
 from benchmarks.place import Backend
 
-__all__ = ["COLUMNS", "STORES", "Column", "Row", "as_json", "as_markdown", "best", "show", "text"]
+__all__ = [
+    "COLUMNS",
+    "STORES",
+    "Column",
+    "Row",
+    "as_json",
+    "as_markdown",
+    "best",
+    "label",
+    "show",
+    "text",
+]
 
 STORES: Mapping[Backend, str] = {"sqlite": "SQLite", "redis": "Redis", "postgres": "PostgreSQL"}
 
@@ -35,20 +46,25 @@ class Column(NamedTuple):
     name: str
     title: str
     unit: str
-    more_is_better: bool
+    better: Literal["more", "less"]
     value: Callable[[Samples], float]
 
 
 COLUMNS = (
-    Column("single", "single enqueue", "jobs/s", True, lambda s: statistics.median(s.single)),  # noqa: FBT003
-    Column("bulk", "bulk enqueue", "jobs/s", True, lambda s: statistics.median(s.bulk)),  # noqa: FBT003
-    Column("drain", "drain, 1 process", "jobs/s", True, lambda s: statistics.median(s.drain)),  # noqa: FBT003
-    Column("drain_two", "drain, 2", "jobs/s", True, lambda s: statistics.median(s.drain_two)),  # noqa: FBT003
-    Column("latency_p50", "latency p50", "ms", False, lambda s: percentile(s.latency, 0.50)),  # noqa: FBT003
-    Column("latency_p99", "latency p99", "ms", False, lambda s: percentile(s.latency, 0.99)),  # noqa: FBT003
-    Column("sleeps", "10 ms sleeps", "jobs/s", True, lambda s: statistics.median(s.sleeps)),  # noqa: FBT003
-    Column("memory", "idle memory", "MB", False, lambda s: statistics.median(s.memory)),  # noqa: FBT003
+    Column("single", "single enqueue", "jobs/s", "more", lambda s: median(s.single)),
+    Column("bulk", "bulk enqueue", "jobs/s", "more", lambda s: median(s.bulk)),
+    Column("drain", "drain, 1 process", "jobs/s", "more", lambda s: median(s.drain)),
+    Column("drain_two", "drain, 2 processes", "jobs/s", "more", lambda s: median(s.drain_two)),
+    Column("latency_p50", "latency p50", "ms", "less", lambda s: percentile(s.latency, 0.50)),
+    Column("latency_p99", "latency p99", "ms", "less", lambda s: percentile(s.latency, 0.99)),
+    Column("sleeps", "10 ms sleeps", "jobs/s", "more", lambda s: median(s.sleeps)),
+    Column("memory", "idle memory", "MB", "less", lambda s: median(s.memory)),
 )
+
+
+def label(entry: Entry) -> str:
+    """Name a row; a star marks a system that may lose jobs."""
+    return f"{entry.title} {STORES[entry.backend]}{'' if entry.delivery == SAFE else ' *'}"
 
 
 def text(value: float | None) -> str:
@@ -64,7 +80,7 @@ def values(row: Row) -> dict[str, float | None]:
     for column in COLUMNS:
         try:
             found[column.name] = column.value(row.samples)
-        except (statistics.StatisticsError, IndexError):
+        except (StatisticsError, IndexError):
             found[column.name] = None
     return found
 
@@ -75,7 +91,7 @@ def best(rows: Sequence[Row], column: Column, backend: Backend) -> float | None:
     known = [value for value in found if value is not None]
     if not known:
         return None
-    return max(known) if column.more_is_better else min(known)
+    return max(known) if column.better == "more" else min(known)
 
 
 def show(rows: Sequence[Row], where: Mapping[str, Any], console: Console) -> None:
@@ -97,7 +113,7 @@ def show(rows: Sequence[Row], where: Mapping[str, Any], console: Console) -> Non
 
 def _cells(rows: Sequence[Row], row: Row) -> list[Text]:
     found = values(row)
-    cells = [Text(f"{row.entry.title} {STORES[row.entry.backend]}")]
+    cells = [Text(label(row.entry))]
     for column in COLUMNS:
         value = found[column.name]
         leads = value is not None and value == best(rows, column, row.entry.backend)
@@ -109,7 +125,7 @@ def note(row: Row) -> str:
     """Say what a row is of: versions, promise, slots; or how it failed."""
     entry, samples = row
     versions = ", ".join(f"{name} {version}" for name, version in samples.versions.items())
-    head = f"{entry.title} {STORES[entry.backend]} ({versions}): "
+    head = f"{label(entry)} ({versions}): "
     if samples.error:
         return f"{head}failed: {samples.error}"
     slots = ", ".join(f"{count} for {load}" for load, count in samples.slots.items())

@@ -24,6 +24,6 @@ FULL = PeerSizes(
     name="full", rounds=3, singles=2_000, jobs=40_000, naps=10_000, latencies=300, seconds=15.0
 )
 QUICK = PeerSizes(
-    name="quick", rounds=1, singles=500, jobs=10_000, naps=3_000, latencies=60, seconds=5.0
+    name="quick", rounds=2, singles=500, jobs=10_000, naps=3_000, latencies=60, seconds=5.0
 )
 TINY = PeerSizes(name="tiny", rounds=1, singles=10, jobs=200, naps=100, latencies=3, seconds=30.0)
