@@ -36,7 +36,7 @@ class Client:
     """Implements `benchmarks.peers.protocol.Client`."""
 
     async def open(self) -> None:
-        await app.storage()
+        await app.__aenter__()
 
     async def enqueue(self, call: Call) -> None:
         await _TASKS[call.task].enqueue(**call.arguments)
