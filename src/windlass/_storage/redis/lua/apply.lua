@@ -8,13 +8,8 @@
 -- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
 -- undefined limit, what insert.lua answers then; or 'order', if '1' was said where there are
 -- breakers, to which the order matters: nothing is done.
--- use: room endings
-
-if table.remove(ARGV, 1) == '1' and redis.call('EXISTS', prefix .. 'breakers') == 1 then
-  return { 'order' }
-end
-
-local SUCCESS = applied(SUCCEED)
+-- use: endings
+-- runs when memory is full
 
 -- What many state records have in common from their claim number on: what it says, and what it says
 -- after the success. Jobs of one claim share it.
@@ -40,7 +35,7 @@ local function succeed_all(item)
   local key, at = prefix .. 'state', string.format('%.0f', now)
   local kept = read_all('HMGET', key, ids)
   local front = string.char(SUCCEEDED, given == 1 and RESULT or 0)
-  local answers, states, backs, queues, n = {}, {}, {}, {}, 0
+  local success, answers, states, backs, queues, n = applied(SUCCEED), {}, {}, {}, {}, 0
   local its_queue, its_task, its, waits, runs, finished -- of the job before: neighbours are mostly alike
   for i = 1, #ids do
     local id, record = ids[i], kept[i]
@@ -56,7 +51,7 @@ local function succeed_all(item)
           backs[tail] = back
         end
         if back.number == numbers[i] and not back.missed then
-          answer = SUCCESS
+          answer = success
           states[n + 1], states[n + 2] = id, front .. sub(record, 3, last - 1) .. back.after_it
           n = n + 2
           back.n = back.n + 1
@@ -85,7 +80,7 @@ local function succeed_all(item)
     wide('HSET', key, states, 2)
     for _, back in pairs(backs) do
       wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
-      idle[back.worker] = true
+      pending.idle[back.worker] = true
     end
     for queue, ended in pairs(queues) do
       wide('ZADD', ended_line(SUCCEEDED, queue), ended, 2)
@@ -98,35 +93,35 @@ local function succeed_all(item)
   return table.concat(answers)
 end
 
--- A function, because one chunk has 200 locals at most.
-local function apply_all()
-  local transitions, several = {}, {}
-  for i, item in ipairs(ARGV) do
-    if string.byte(item) ~= 83 then
-      several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
-      transitions[i] = several[#several]
-    end
-  end
-  local missing = missing_limit(several)
-  if missing then
-    return missing
-  end
+-- --- run ---
 
-  local answers, rests, place = {}, {}, 0
-  for i, item in ipairs(ARGV) do
-    if transitions[i] then
-      local till, begins
-      answers[i], till, begins = end_claim(transitions[i])
-      if till then
-        rests[#rests + 1] = { place, till, begins }
-      end
-    else
-      answers[i] = succeed_all(item)
-    end
-    place = place + #answers[i]
+if table.remove(ARGV, 1) == '1' and redis.call('EXISTS', prefix .. 'breakers') == 1 then
+  return { 'order' }
+end
+local transitions, several = {}, {}
+for i, item in ipairs(ARGV) do
+  if string.byte(item) ~= 83 then
+    several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
+    transitions[i] = several[#several]
   end
-  settle_claims()
-  return { now, table.concat(answers), rests }
+end
+local missing = missing_limit(several)
+if missing then
+  return missing
 end
 
-return apply_all()
+local answers, rests, place = {}, {}, 0
+for i, item in ipairs(ARGV) do
+  if transitions[i] then
+    local till, begins
+    answers[i], till, begins = end_claim(transitions[i])
+    if till then
+      rests[#rests + 1] = { place, till, begins }
+    end
+  else
+    answers[i] = succeed_all(item)
+  end
+  place = place + #answers[i]
+end
+settle_claims()
+return { now, table.concat(answers), rests }

@@ -3,6 +3,7 @@
 -- ARGV: state digit, then 'age', the age, and queue and age of those apart; or 'number'; at the end
 --   the limit
 -- Returns how many. With 'number' the oldest go, up to the limit.
+-- runs when memory is full
 local state, left = tonumber(ARGV[1]), tonumber(ARGV[#ARGV])
 local pruned = 0
 
