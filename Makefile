@@ -86,12 +86,14 @@ kill-loop: $(DEV)
 	$(PY) -m tests.crash.kill_loop --cycles $(CYCLES) $(ARGS)
 
 # What `make test` takes a sample of: other histories each time, every conformance test also behind
-# a pool and on a cluster, every way to end an event loop on every backend, every benchmark.
+# a pool, on a cluster and without Redis functions, every way to end an event loop on every
+# backend, every benchmark.
 soak: $(DEV)
 	WINDLASS_TEST_RANDOM=$(TIMES) WINDLASS_TEST_WHOLE=1 $(PY) -m pytest -n $(WORKERS) \
 	    --dist worksteal --timeout 0 $(ARGS) tests/storage/comparison \
 	    tests/storage/postgres/test_pgbouncer.py tests/storage/redis/test_cluster.py \
-	    tests/crash/test_ended_loops.py tests/cli/commands/test_bench.py
+	    tests/storage/redis/test_eval.py tests/crash/test_ended_loops.py \
+	    tests/cli/commands/test_bench.py
 
 test-all-pythons: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-all-pythons

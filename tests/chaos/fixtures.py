@@ -52,7 +52,7 @@ class Home(NamedTuple):
     def operations(self) -> Match:
         """Requests that carry out an operation of the storage, and nothing else."""
         if self.backend == REDIS:
-            return lambda request: request.startswith(("EVALSHA", "EVAL "))
+            return lambda request: request.startswith("FCALL")
         return lambda request: f'"{self.name}".' in request and "notify" not in request.lower()
 
 

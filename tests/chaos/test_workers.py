@@ -15,7 +15,7 @@ from tests.crash.harness.processes import Processes, stand_still, until
 from tests.crash.harness.scene import Scene
 from tests.crash.harness.store import SUCCEEDED
 from tests.servers.proxy import Match, Proxy
-from windlass._storage.redis.io.scripts import script
+from windlass._storage.redis.io.scripts import library, script
 
 pytestmark = pytest.mark.chaos
 
@@ -48,7 +48,7 @@ def scene(tmp_path: Path, processes: Processes, home: Home, wire: Proxy) -> Iter
 def asks_for(home: Home, operation: str) -> Match:
     """Whether a request is this operation of the storage."""
     if home.backend == REDIS:
-        wanted = f"EVALSHA {script(operation).sha}".upper()
+        wanted = f"FCALL {library().function_of(script(operation))}".upper()
         return lambda request: request == wanted
     said = {
         "register": ".workers (id, host,",
@@ -88,7 +88,7 @@ def test_a_wire_that_is_cut_again_and_again_costs_no_attempt(
         stand_still(draw.uniform(0.02, 0.2))  # the instant is what is left to chance
         if home.backend == REDIS:
             with redis.Redis.from_url(home.url) as client:
-                client.script_flush()
+                client.function_flush()
         wire.cut()
     scene.settle(worker)
     assert {(job.attempt, job.state) for job in scene.store.jobs()} == {(1, SUCCEEDED)}

@@ -75,7 +75,9 @@ class ValkeyServer:
 
     def start(self) -> None:
         """Start it where it was, on the same port, with what it had written down."""
-        given = [part for name, text in self._settings.items() for part in (f"--{name}", text)]
+        given: list[str] = []
+        for name, text in self._settings.items():
+            given += (f"--{name}", *text.split(" "))
         self._process = launch(
             [
                 self._binary,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Open = Callable[[], Awaitable[Storage]]
 
-_AGAIN = ("test_pgbouncer.py", "test_cluster.py")
+_AGAIN = ("test_pgbouncer.py", "test_cluster.py", "test_eval.py")
 _SHARE = 12
 
 

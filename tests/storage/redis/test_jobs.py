@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from redis.asyncio import Redis
 from tests.storage.redis.key_checker import disorder
 from windlass._core.job.job import Claim, JobId, LimitUse, NewJob, Progress
 from windlass._core.job.state import State
-from windlass._core.job.transition import fail, retry, succeed
+from windlass._core.job.transition import fail, retry, snooze, succeed
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import LimitSpec, Rate
@@ -359,17 +360,41 @@ class TestCost:
 
     async def calls(self, storage: Storage, server: Redis, key: str, queue: str) -> int:
         """Count the commands that one claim of ten and their finishes call inside the scripts."""
-        async with server.monitor() as monitor:
+
+        async def work() -> None:
             jobs = await claim(storage, 10, queue=queue)
             await end(storage, *(succeed(job, by="w1", result=None) for job in jobs))
+
+        return len(await self.commands(server, key, work))
+
+    async def test_what_jobs_cost_that_are_not_kept_does_not_grow_with_their_number(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        await add(storage, *(a_job() for _ in range(110)))
+        await enlist(storage)
+        few = await claim(storage, 10)
+        many = await claim(storage, 100)
+        assert len(many) == 100
+        for jobs in (few, many):  # the first one also writes what both have in common
+            done = [succeed(job, by="w1", result=b"1", keep=False) for job in jobs]
+            calls = await self.commands(server, key, partial(end, storage, *done))
+            assert len(calls) <= 25, calls
+
+    async def commands(
+        self, server: Redis, key: str, act: Callable[[], Awaitable[object]]
+    ) -> list[str]:
+        """List the commands that scripts call in the meantime."""
+        async with server.monitor() as monitor:
+            await act()
             await server.echo("the end")
-            calls = 0
+            calls: list[str] = []
             async for event in monitor.listen():
                 if event["command"].endswith("the end"):
-                    return calls
+                    break
                 # Other tests use this server at the same time, under other prefixes.
-                calls += event["client_type"] == "lua" and key in event["command"]
-        return 0
+                if event["client_type"] == "lua" and key in event["command"]:
+                    calls.append(event["command"].partition(" ")[0])
+        return calls
 
     async def test_a_full_server_refuses_a_claim_and_loses_nothing(
         self, own_valkey: Any, clock: VirtualClock
@@ -388,6 +413,34 @@ class TestCost:
         finally:
             await bare.aclose()
             await opened.close()
+
+
+async def test_jobs_that_are_not_kept_leave_nothing_behind(
+    storage: Storage, redis_prefix: tuple[str, str], key: str
+) -> None:
+    await storage.limits.define([LimitSpec(name="db", concurrency=9)])
+    await enlist(storage)
+    await add(storage, a_job(), a_job(), a_job(), keyed("k"), limited("db"))
+    (first,) = await claim(storage)
+    await end(storage, snooze(first, by="w1", delay=timedelta(0)))
+    jobs = await claim(storage, 5)
+    now = await storage.now()
+    chunk = LogChunk(jobs[0].claim, 1, [LogLine(now, 20, "hello")])
+    await storage.journal.append_logs([chunk])
+    await storage.jobs.report([(jobs[1].claim, Progress(0.5, "half"))])
+    done = [succeed(job, by="w1", result=b"1", keep=False) for job in jobs]
+    assert {answer.verdict for answer in await end(storage, *done)} == {Verdict.APPLIED}
+    assert {answer.verdict for answer in await end(storage, *done)} == {Verdict.UNKNOWN}
+    with BlockingRedis.from_url(redis_prefix[0]) as bare:
+        left = {name.decode().removeprefix(key) for name in bare.scan_iter(match=f"{key}*")}
+        assert disorder(bare, key) == []
+    of_jobs = ("jobs", "state", "all", "counts", "progress", "keys", "journal", "holders")
+    per_job = ("ready", "finished", "oldest", "running", "history", "logs", "holds")
+    assert [name for name in left if name in of_jobs or name.partition(":")[0] in per_job] == [
+        "holders"
+    ]
+    (rollup,) = await storage.admin.rollups(now - MINUTE, now + MINUTE)
+    assert rollup.counts["succeed"] == 5
 
 
 async def test_instants_before_1970_order_jobs_too(storage: Storage, clock: VirtualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Dialer, check_files
 from windlass._storage.redis.io.url import parse_url
@@ -13,8 +14,9 @@ _AT_ONCE = 1000
 
 async def drop_redis(url: str, prefix: str) -> None:
     """Delete all keys that start with ``{prefix}:``."""
-    dialer = Dialer(check_files(parse_url(url)), whole := f"{{{prefix}}}:")
-    line = LoopConnection(dialer)
+    address = check_files(parse_url(url))
+    dialer = Dialer(address, whole := f"{{{prefix}}}:")
+    line = LoopConnection(dialer, ScriptCalls(functions=address.functions))
     try:
         # First: every script checks this key, so processes that are left write nothing any more.
         await line.ask("DEL", f"{whole}epoch")

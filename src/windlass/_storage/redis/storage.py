@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,6 +15,7 @@ from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
 from windlass._storage.redis.copy.copy import RedisCopy
 from windlass._storage.redis.health import server_health
+from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import RETRY_SECONDS, LoopConnection
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.dialer import Dialer, check_files
@@ -40,6 +42,8 @@ from windlass._system.seams import SYSTEM_CLOCK, Clock, new_job_id
 from windlass.errors import ConfigError, SchemaTooNew, SchemaTooOld, StorageError
 
 __all__ = ["RedisStorage", "open_redis"]
+
+log = logging.getLogger("windlass")
 
 _NOW = script("now")
 _LAYOUT = 3
@@ -147,8 +151,10 @@ async def open_redis(
         )
     if replicas < 1:
         raise ConfigError(f"replicas that confirm each write are 1 or more, got {replicas}")
-    dialer = Dialer(check_files(parse_url(url)), whole := f"{{{prefix}}}:")
-    line = LoopConnection(dialer)
+    address = check_files(parse_url(url))
+    dialer = Dialer(address, whole := f"{{{prefix}}}:")
+    calls = ScriptCalls(functions=address.functions)
+    line = LoopConnection(dialer, calls)
     try:
         server = await check_server(line, dialer.place)
         kept = await check_durability(line, dialer.place, durability)
@@ -157,6 +163,7 @@ async def open_redis(
         await line.close()
     database = RedisDatabase(
         dialer,
+        calls,
         clock=clock,
         prefix=whole,
         epoch=epoch,
@@ -170,6 +177,7 @@ async def open_redis(
     except BaseException:
         await storage.close()
         raise
+    log.debug("scripts of Redis at %s are called as %s", dialer.place, calls)
     return storage
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
+from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.dialer import (
     CONNECTION_ERRORS,
     Argument,
@@ -59,21 +60,28 @@ class _PendingCall(msgspec.Struct, eq=False, kw_only=True):
     """Its answer comes with `unsure`."""
     unsure: bool = False
     """An earlier try may have been carried out: its answer was lost."""
-    unknown: bool = False
-    """The server does not know the script: it gets the text."""
+    missing: bool = False
+    """The server did not have the script: it must be loaded, or sent along."""
+    at_once: bool = False
+    """The last try was answered with how to ask better: the next one need not wait."""
     trouble: Exception | None = None
 
     def begin(self) -> None:
         """Try it, perhaps again."""
-        self.trouble = None
+        self.trouble, self.at_once = None, False
 
     def note(self, trouble: Exception) -> None:
         """Record that it was not answered; the first reason stays."""
         self.trouble = self.trouble or trouble
 
-    def need_text(self, trouble: Exception) -> None:
-        """Record that the server does not know the script: the next try brings the text."""
-        self.unknown, self.trouble = True, trouble
+    def note_missing(self, trouble: Exception) -> None:
+        """Record that the server does not have the script: the next try brings it, at once."""
+        self.missing = self.at_once = True
+        self.trouble = trouble
+
+    def note_form(self, trouble: Exception) -> None:
+        """Record that the server wants another form of the call: the next try has it, at once."""
+        self.at_once, self.trouble = True, trouble
 
     def note_sent(self) -> None:
         self.sent = True
@@ -82,12 +90,10 @@ class _PendingCall(msgspec.Struct, eq=False, kw_only=True):
         """Record that it may have been carried out: its answer was lost."""
         self.unsure = True
 
-    def command(self) -> bytes:
+    def command(self, calls: ScriptCalls) -> bytes:
         if self.script is None:
             return pack_command(self.arguments)
-        if self.unknown:
-            return pack_command(("EVAL", self.script.text, 1, *self.arguments))
-        return pack_command(("EVALSHA", self.script.sha, 1, *self.arguments))
+        return calls.command(self.script, self.arguments, with_text=self.missing)
 
     def answer(self, value: Any) -> None:
         if not self.future.done():  # else its caller was cancelled
@@ -105,9 +111,11 @@ class LoopConnection:
     order. Callers wait for their answer only: cancelling one leaves the connection in step.
     """
 
-    def __init__(self, dialer: Dialer, *, fence: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self, dialer: Dialer, calls: ScriptCalls, *, fence: tuple[str, int] | None = None
+    ) -> None:
         """``fence``: a key to write to and the number of replicas that must confirm writes."""
-        self._dialer, self._fence = dialer, fence
+        self._dialer, self._calls, self._fence = dialer, calls, fence
         self._connection: AbstractConnection | None = None
         self._waiting: deque[_PendingCall] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -186,6 +194,8 @@ class LoopConnection:
         try:
             if self._connection is None:
                 self._connection = await self._dialer.connect()
+            if self._calls.functions and any(call.missing for call in calls):
+                await self._load(self._connection)
             await self._converse(self._connection, calls)
         except CONNECTION_ERRORS as error:
             # Servers and firewalls close what was idle: only where no new connection can be had
@@ -204,13 +214,23 @@ class LoopConnection:
             else:
                 self._dialer.note_reached(self)
 
+    async def _load(self, connection: AbstractConnection) -> None:
+        """Load the library; a server that refuses it gets its scripts by EVAL."""
+        await connection.send_packed_command(self._calls.load_command(), check_health=False)
+        answer = await self._read(connection)
+        if not isinstance(answer, ResponseError) or self._calls.is_loaded(answer):
+            return
+        if is_transient(answer):
+            raise answer
+        self._calls.use_eval(answer)
+
     async def _converse(
         self, connection: AbstractConnection, calls: Sequence[_PendingCall]
     ) -> None:
         fence = self._fence
         if fence is not None and not any(call.script and call.script.confirmed for call in calls):
             fence = None
-        commands = [call.command() for call in calls]
+        commands = [call.command(self._calls) for call in calls]
         if fence is not None:
             # WAIT confirms what this connection wrote last. A repeated operation may write nothing
             # because a lost connection did: so that its write is confirmed, too, this one writes.
@@ -235,9 +255,7 @@ class LoopConnection:
     ) -> None:
         """To everybody whose answer came, though the connection may be lost by now."""
         for call, answer in zip(calls, answers, strict=False):
-            if isinstance(answer, NoScriptError):
-                call.need_text(answer)
-            elif isinstance(answer, ResponseError):
+            if isinstance(answer, ResponseError):
                 self._refused(call, answer)
             elif fence is not None and call.script is not None and call.script.confirmed:
                 # Without the fence's own write nothing says what was confirmed.
@@ -253,7 +271,14 @@ class LoopConnection:
             return error
 
     def _refused(self, call: _PendingCall, error: ResponseError) -> None:
-        if is_transient(error):
+        if self._calls.is_missing(error):
+            if call.missing and self._calls.functions:
+                self._calls.use_eval(error)  # loaded, and not there: a proxy with several servers
+            call.note_missing(error)
+        elif self._calls.is_refused(error):
+            self._calls.use_eval(error)
+            call.note_form(error)
+        elif is_transient(error):
             call.note(error)
         else:
             call.fail(self._translated(call, error))
@@ -285,12 +310,12 @@ class LoopConnection:
             error = call.trouble
             if error is None:
                 continue
-            known = isinstance(error, NoScriptError)
             lost_answer = call.sent and not call.again and not isinstance(error, ResponseError)
-            if not known and (lost_answer or not is_transient(error) or now >= call.deadline):
+            hopeless = lost_answer or not is_transient(error) or now >= call.deadline
+            if hopeless and not call.at_once:
                 call.fail(self._translated(call, error))
                 continue
-            waits = waits or not known
+            waits = waits or not call.at_once
             if call.sent and not isinstance(error, ResponseError):
                 call.doubt()
             self._waiting.appendleft(call)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass._core.values.instants import to_us
+from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Argument, Dialer
 from windlass._storage.redis.io.scripts import Script, script
@@ -30,6 +31,7 @@ class RedisDatabase:
     def __init__(
         self,
         dialer: Dialer,
+        calls: ScriptCalls,
         *,
         clock: Clock,
         prefix: str,
@@ -42,7 +44,8 @@ class RedisDatabase:
         self.clock: Clock = clock
         self.prefix: str = prefix
         self.subscribers: Subscribers = Subscribers()
-        self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
+        self._dialer, self._calls = dialer, calls
+        self._epoch, self._replicas = epoch, replicas
         self._work = self.line()
         self.side: LoopConnection = self.line()
         self._closed = False
@@ -50,7 +53,7 @@ class RedisDatabase:
     def line(self) -> LoopConnection:
         """Return a further connection, opened at its first use, on the loop of that use."""
         fence = (self.prefix + "fence", self._replicas) if self._replicas else None
-        return LoopConnection(self._dialer, fence=fence)
+        return LoopConnection(self._dialer, self._calls, fence=fence)
 
     def instant(self) -> int | str:
         """Return the test instant in microseconds, or "" where the server's clock counts."""
@@ -86,7 +89,7 @@ class RedisDatabase:
             raise StorageError(
                 f"{self._dialer.place} was closed; open the storage again to use it."
             )
-        arguments = (self.prefix, self._epoch, self.instant(), *args)
+        arguments = (self.prefix, *args, self._epoch, self.instant())
         work = line.run(script, arguments, again=again, tells=tells)
         return await self.timings.measure(work, reads=not script.writes)
 

@@ -91,7 +91,7 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
     ),
     "BUSY": (
         StorageUnavailable,
-        "is busy with a slow script. Wait, or end it with SCRIPT KILL",
+        "is busy with a slow script. Wait, or end it with SCRIPT KILL or FUNCTION KILL",
     ),
     "MISCONF": (
         StorageUnavailable,
@@ -155,7 +155,7 @@ def code_of(error: BaseException) -> str:
             return "NOAUTH" if code == "WRONGPASS" and "required" in text else code
     if text.startswith("Error running script") and (wrapped := _WRAPPED.search(text)):
         return wrapped[1]
-    if "ACL failure" in text or "can't access at least one of the keys" in text:
+    if "ACL failure" in text or "user executing the script can't" in text:
         return "NOPERM"
     return text.partition(" ")[0]
 

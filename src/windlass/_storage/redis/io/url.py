@@ -69,6 +69,8 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the primary in Sentinel."""
     database: int = 0
     tls: Mapping[str, str | bool] | None = None
+    functions: bool = True
+    """False: scripts are sent by EVAL, also to a server that could keep them as functions."""
     username: str | None = None
     password: str | None = None
     sentinel_username: str | None = None
@@ -112,6 +114,7 @@ def parse_url(url: str) -> RedisUrl:
         service=service if place is RedisTopology.SENTINEL else "",
         database=reader.database(options.pop("db", "") or database),
         tls=_tls(options, reader) if tls else None,
+        functions=reader.functions(options),
         username=username,
         password=password,
         sentinel_username=options.get("sentinel_username"),
@@ -141,7 +144,7 @@ class _UrlParser:
     def options(self, *, tls: bool) -> dict[str, str]:
         if self._parts.fragment:
             raise self.wrong("it has a #")
-        known = {"db"}
+        known = {"db", "functions"}
         if tls:
             known |= _TLS_OPTIONS
         if self._place is RedisTopology.SENTINEL:
@@ -152,6 +155,12 @@ class _UrlParser:
                 listed = ", ".join(sorted(known))
                 raise self.wrong(f"after the ? it has an unknown option; there are {listed}")
         return options
+
+    def functions(self, options: Mapping[str, str]) -> bool:
+        chosen = options.get("functions", "on")
+        if chosen not in {"on", "off"}:
+            raise self.wrong("functions is on or off")
+        return chosen == "on"
 
     def credentials(self) -> tuple[str | None, str | None]:
         user, _, password = self._login.partition(":")

@@ -67,20 +67,28 @@ def apply_batch_of(transitions: Sequence[Transition], *, breakers: bool) -> Appl
     texts: list[bytes | str] = ["1" if len(sections[0].verdicts) > 1 else ""]
     order: list[int] = []
     for section in sections:
-        for (by, result), places in section.groups.items():
-            texts.append(_successes(by, result, [transitions[place] for place in places]))
+        for group, places in section.groups.items():
+            texts.append(_successes(group, [transitions[place] for place in places]))
             order += places
         texts += [b"T" + transition_bytes(transitions[place]) for place in section.others]
         order += section.others
     return ApplyBatch(texts, None if order == list(range(len(order))) else order)
 
 
+class _SuccessGroup(NamedTuple):
+    """The fields that plain successes sent together have in common."""
+
+    by: str
+    result: bytes | None
+    keep: bool
+
+
 class _Section:
     """Transitions whose order among each other does not matter."""
 
     def __init__(self) -> None:
-        self.groups: dict[tuple[str, bytes | None], list[int]] = {}
-        """Places of plain successes that share who ends them and the result."""
+        self.groups: dict[_SuccessGroup, list[int]] = {}
+        """Places of plain successes."""
         self.others: list[int] = []
         self.verdicts: set[bool] = set()
 
@@ -98,13 +106,13 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
             section.verdicts.add(verb is _SUCCEED)
         if (
             verb is _SUCCEED
-            and transition.keep
             and transition.if_cancelled is None
             and not transition.lost
             and not transition.solo
             and transition.then is None
         ):
-            group = (transition.by, transition.result)
+            keep = transition.keep
+            group = _SuccessGroup(transition.by, transition.result if keep else None, keep)
             places = section.groups.get(group)
             if places is None:
                 places = section.groups[group] = []
@@ -114,13 +122,13 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
     return sections
 
 
-def _successes(by: str, result: bytes | None, transitions: Sequence[Transition]) -> bytes:
-    name, given = by.encode(), result is not None
+def _successes(group: _SuccessGroup, transitions: Sequence[Transition]) -> bytes:
+    name, result = group.by.encode(), group.result
     pack, fromhex = _CLAIM.pack, bytes.fromhex
     parts = [
-        _BY.pack(b"S", len(name)),
+        _BY.pack(b"S" if group.keep else b"D", len(name)),
         name,
-        _RESULT.pack(given, len(result or b"")),
+        _RESULT.pack(result is not None, len(result or b"")),
         result or b"",
     ]
     for transition in transitions:

@@ -4,17 +4,16 @@
 --   'T', then a transition as shared/endings.lua says, packed by msgpack
 --   'S', then successes that share everything but their claims: length and `by` (2 bytes and text),
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
+--   'D', then the same, of successes whose jobs are deleted: no result
 -- Answer: now; one character for each transition; and for those that said how long their queue is to
 -- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
 -- undefined limit, what insert.lua answers then; or 'order', if '1' was said where there are
 -- breakers, to which the order matters: nothing is done.
--- use: room endings
+-- use: endings
+-- runs when memory is full
 
-if table.remove(ARGV, 1) == '1' and redis.call('EXISTS', prefix .. 'breakers') == 1 then
-  return { 'order' }
-end
-
-local SUCCESS = applied(SUCCEED)
+local KEPT = 83 -- 'S'
+local DELETED = 68 -- 'D'
 
 -- What many state records have in common from their claim number on: what it says, and what it says
 -- after the success. Jobs of one claim share it.
@@ -27,21 +26,37 @@ local function read_back(back, by, result)
     missed = missed > 0, after_it = after_it, ids = {}, n = 0 }
 end
 
--- Plain successes: those that free nothing, had no error before and were not missed. The others take
--- the long way.
-local function succeed_all(item)
-  local by, given, result, first = struct.unpack('>xHc0BI4c0', item)
-  local ids, numbers, seqs = {}, {}, {}
-  local take, sub, n = struct.unpack, string.sub, 0
+-- The claims of an item: a list each of ids, numbers and seqs.
+local function claims_in(item, first)
+  local ids, numbers, seqs, n, take = {}, {}, {}, 0, struct.unpack
   for at = first, #item, 28 do
     n = n + 1
     ids[n], numbers[n], seqs[n] = take('>c16I4d', item, at)
   end
-  local key, at = prefix .. 'state', string.format('%.0f', now)
-  local kept = read_all('HMGET', key, ids)
-  local front = string.char(SUCCEEDED, given == 1 and RESULT or 0)
-  local answers, states, backs, queues, n = {}, {}, {}, {}, 0
-  local its_queue, its_task, its, waits, runs, finished -- of the job before: neighbours are mostly alike
+  return ids, numbers, seqs
+end
+
+-- Store successes: `ended` has by queue a list with the instant and the id of each.
+local function keep_all(states, ended)
+  wide('HSET', prefix .. 'state', states, 2)
+  for queue, jobs in pairs(ended) do
+    wide('ZADD', ended_line(SUCCEEDED, queue), jobs, 2)
+    note_ended(SUCCEEDED, queue)
+    count(queue, SUCCEEDED, jobs.n / 2)
+  end
+end
+
+-- Plain successes: those that free nothing, had no error before and were not missed. The others take
+-- the long way.
+local function succeed_all(item)
+  local kind, by, given, result, first = struct.unpack('>BHc0BI4c0', item)
+  local ids, numbers, seqs = claims_in(item, first)
+  local kept = read_all('HMGET', prefix .. 'state', ids)
+  local keep, at = kind == KEPT, string.format('%.0f', now)
+  local success, front = applied(SUCCEED), string.char(SUCCEEDED, given == 1 and RESULT or 0)
+  local answers, states, gone, histories, backs, ended, n = {}, {}, {}, {}, {}, {}, 0
+  local its_queue, its_task, its, waits, runs, jobs -- of the job before: neighbours are mostly alike
+  local take, sub = struct.unpack, string.sub
   for i = 1, #ids do
     local id, record = ids[i], kept[i]
     local answer
@@ -56,19 +71,27 @@ local function succeed_all(item)
           backs[tail] = back
         end
         if back.number == numbers[i] and not back.missed then
-          answer = SUCCESS
-          states[n + 1], states[n + 2] = id, front .. sub(record, 3, last - 1) .. back.after_it
-          n = n + 2
+          answer = success
           back.n = back.n + 1
           back.ids[back.n] = id
           if queue ~= its_queue or task ~= its_task then
             its_queue, its_task, its = queue, task, tally_of(queue, task)
             waits, runs = its[2], its[3]
-            finished = queues[queue] or { n = 0 }
-            queues[queue] = finished
+            jobs = ended[queue] or { n = 0 }
+            ended[queue] = jobs
           end
-          finished[finished.n + 1], finished[finished.n + 2] = at, id
-          finished.n = finished.n + 2
+          jobs.n = jobs.n + 2
+          n = n + 1
+          if keep then
+            states[2 * n - 1] = id
+            states[2 * n] = front .. sub(record, 3, last - 1) .. back.after_it
+            jobs[jobs.n - 1], jobs[jobs.n] = at, id
+          else
+            gone[n] = id
+            if back.number > 1 then
+              histories[#histories + 1] = prefix .. 'history:' .. id
+            end
+          end
           local wait, run = bucket_of(back.started - due), back.run
           its[1][SUCCEED] = (its[1][SUCCEED] or 0) + 1
           waits[wait] = (waits[wait] or 0) + 1
@@ -78,55 +101,55 @@ local function succeed_all(item)
     end
     answers[i] = answer or end_claim({
       id, numbers[i], seqs[i], SUCCEED, -1, by, 0, false, given == 1 and result, '', '', 0, false,
-      false, true,
+      false, keep,
     })
   end
-  if n > 0 then
-    wide('HSET', key, states, 2)
-    for _, back in pairs(backs) do
-      wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
-      idle[back.worker] = true
-    end
-    for queue, ended in pairs(queues) do
-      wide('ZADD', ended_line(SUCCEEDED, queue), ended, 2)
-      note_ended(SUCCEEDED, queue)
-      count(queue, RUNNING, -ended.n / 2)
-      count(queue, SUCCEEDED, ended.n / 2)
-      forgive(queue)
-    end
+  if keep then
+    keep_all(states, ended)
+  else
+    delete_plain(gone, histories)
+  end
+  for _, back in pairs(backs) do
+    wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
+    pending.idle[back.worker] = true
+  end
+  for queue, some in pairs(ended) do
+    count(queue, RUNNING, -some.n / 2)
+    forgive(queue)
   end
   return table.concat(answers)
 end
 
--- A function, because one chunk has 200 locals at most.
-local function apply_all()
-  local transitions, several = {}, {}
-  for i, item in ipairs(ARGV) do
-    if string.byte(item) ~= 83 then
-      several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
-      transitions[i] = several[#several]
-    end
-  end
-  local missing = missing_limit(several)
-  if missing then
-    return missing
-  end
+-- --- run ---
 
-  local answers, rests, place = {}, {}, 0
-  for i, item in ipairs(ARGV) do
-    if transitions[i] then
-      local till, begins
-      answers[i], till, begins = end_claim(transitions[i])
-      if till then
-        rests[#rests + 1] = { place, till, begins }
-      end
-    else
-      answers[i] = succeed_all(item)
-    end
-    place = place + #answers[i]
+if table.remove(ARGV, 1) == '1' and redis.call('EXISTS', prefix .. 'breakers') == 1 then
+  return { 'order' }
+end
+local transitions, several = {}, {}
+for i, item in ipairs(ARGV) do
+  local kind = string.byte(item)
+  if kind ~= KEPT and kind ~= DELETED then
+    several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
+    transitions[i] = several[#several]
   end
-  settle_claims()
-  return { now, table.concat(answers), rests }
+end
+local missing = missing_limit(several)
+if missing then
+  return missing
 end
 
-return apply_all()
+local answers, rests, place = {}, {}, 0
+for i, item in ipairs(ARGV) do
+  if transitions[i] then
+    local till, begins
+    answers[i], till, begins = end_claim(transitions[i])
+    if till then
+      rests[#rests + 1] = { place, till, begins }
+    end
+  else
+    answers[i] = succeed_all(item)
+  end
+  place = place + #answers[i]
+end
+settle_claims()
+return { now, table.concat(answers), rests }

@@ -1,8 +1,9 @@
 -- Renew a worker's lease if its row is live, and say what it holds.
--- use: room workers
+-- use: workers
 -- unconfirmed: no promise depends on a heartbeat
 -- ARGV: worker, the bytes it uses ('': it does not say)
 -- Returns live, now, claims, duty (nothing: work).
+-- runs when memory is full
 local worker = ARGV[1]
 local live = is_live(worker)
 local row = prefix .. 'worker:' .. worker

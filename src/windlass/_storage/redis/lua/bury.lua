@@ -2,6 +2,7 @@
 -- use: workers
 -- ARGV: 'any' or 'overdue' (only those whose lease has run out), worker, ...
 -- Returns those that were turned.
+-- runs when memory is full
 local buried = {}
 for i = 2, #ARGV do
   local ends = redis.call('ZSCORE', prefix .. 'live', ARGV[i])

@@ -1,6 +1,7 @@
 -- JobStore.cancel.
 -- ARGV: ids. Answer: one character for each, as order.lua gives them.
 -- use: orders
+-- runs when memory is full
 
 local answers = {}
 for i, id in ipairs(ARGV) do

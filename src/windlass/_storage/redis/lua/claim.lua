@@ -6,25 +6,19 @@
 -- record and the error of those that have a state record from before; then all asked records.
 -- use: visits brakes mending
 
-if newer then
-  return redis.error_reply('WINDLASSLAYOUT ' .. newer .. ' is the stored layout')
-end
-local worker, room, alone, head_start = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
-if not redis.call('ZSCORE', prefix .. 'live', worker) then
-  return { now, 0, -1, 0, '', '', {} }
-end
-if alone then
-  room = math.min(room, 1)
-end
-
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
 
-local answer = { now, 1, -1, 0, '', '', {} }
-local ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
-local expiries = EXPIRIES
-local next_at
+-- What one claim is given, and what it finds.
+local worker, room, alone, head_start
+local answer, ids, states, earlier, expired, damaged
+local expiries, next_at
+local laned, with_solo -- queues
+
+-- What the state records of jobs that start for the first time have in common: all but the part that
+-- is copied from what was asked.
+local plain_front, plain_back
 
 -- Something may become claimable at this instant.
 local function expect(at)
@@ -80,15 +74,13 @@ end
 
 -- --- three ways to take ---
 
--- What the state records of jobs that start for the first time have in common: all but the part that
--- is copied from what was asked.
-local FRONT_PLAIN = string.char(RUNNING, 0)
-local BACK_PLAIN = struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
-
 -- Start jobs that were never changed and that carry nothing special: most.
 local function start_plain(queue, fresh, asked)
   local byte, sub, size = string.byte, string.sub, 51 + #queue
   local n, records, all = #ids, #answer, #states
+  plain_front = plain_front or string.char(RUNNING, 0)
+  plain_back = plain_back
+    or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
   for i = 1, #fresh do
     local id, record = fresh[i], asked[i]
     local high, low, last
@@ -101,7 +93,7 @@ local function start_plain(queue, fresh, asked)
     else
       n, records, all = n + 1, records + 1, all + 2
       ids[n], answer[records] = id, record
-      states[all - 1], states[all] = id, FRONT_PLAIN .. sub(record, 20, last) .. BACK_PLAIN
+      states[all - 1], states[all] = id, plain_front .. sub(record, 20, last) .. plain_back
     end
   end
 end
@@ -238,10 +230,8 @@ end
 
 -- --- the wants, in order ---
 
-local laned, with_solo = {}, {}
-
 local function serve(queue, limit)
-  if redis.call('SISMEMBER', prefix .. 'paused', queue) == 1 then
+  if is_idle(queue) or redis.call('SISMEMBER', prefix .. 'paused', queue) == 1 then
     return
   end
   local due = first_due(queue)
@@ -289,6 +279,23 @@ local function serve(queue, limit)
     with_solo[#with_solo + 1] = queue
   end
 end
+
+-- --- run ---
+
+if newer then
+  return redis.error_reply('WINDLASSLAYOUT ' .. newer .. ' is the stored layout')
+end
+worker, room, alone, head_start = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
+if not redis.call('ZSCORE', prefix .. 'live', worker) then
+  return { now, 0, -1, 0, '', '', {} }
+end
+if alone then
+  room = math.min(room, 1)
+end
+answer = { now, 1, -1, 0, '', '', {} }
+ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
+expiries, next_at, plain_back = EXPIRIES, nil, nil
+laned, with_solo = {}, {}
 
 for i = 5, #ARGV, 2 do
   serve(ARGV[i], tonumber(ARGV[i + 1]))

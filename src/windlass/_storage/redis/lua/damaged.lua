@@ -1,7 +1,8 @@
 -- Claims of jobs whose records this release cannot decode: they fail, and what is stored is kept for
 -- people in the list of dead ones.
 -- ARGV: by, then id, claim number and reason of each.
--- use: room endings
+-- use: endings
+-- runs when memory is full
 
 local function fail(id, number, reason)
   local job = load_job(id)

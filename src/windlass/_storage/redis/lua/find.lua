@@ -10,6 +10,7 @@ local wanted, limit = cmsgpack.unpack(ARGV[1]), tonumber(ARGV[3])
 local all, before = prefix .. 'all', ARGV[2] == '' and '+inf' or '(' .. ARGV[2]
 local some = redis.call('ZREVRANGEBYSCORE', all, before, '-inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 local found = { '', 0, 0, 0 }
+matching.begin()
 
 local ids, looked = {}, 0
 for at = 1, #some, 2 do

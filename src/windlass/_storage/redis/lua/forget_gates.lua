@@ -2,6 +2,7 @@
 -- use: gates
 -- ARGV: limit, cursor (of HSCAN: '0' to begin)
 -- Returns the next cursor: '0' at the end.
+-- runs when memory is full
 local key = prefix .. 'gates:' .. ARGV[1]
 local page = redis.call('HSCAN', key, ARGV[2], 'COUNT', 500)
 for at = 1, #page[2], 2 do

@@ -1,7 +1,8 @@
 -- Say goodbye: end claims and the worker's row.
--- use: room endings workers
+-- use: endings workers
 -- ARGV: worker, transition, ... (packed as apply.lua takes them, with their 'T')
 -- Returns as apply.lua does.
+-- runs when memory is full
 local worker = table.remove(ARGV, 1)
 
 -- A function, because one chunk has 200 locals at most.

@@ -7,6 +7,7 @@
 local BYTES = 2000000
 local wanted, limit = cmsgpack.unpack(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
 local found, looked = { 0, 0, 0 }, 0
+matching.begin()
 while looked < #ARGV and #found - 3 < limit and matching.read < BYTES do
   looked = looked + 1
   local job = matching.job(ARGV, looked, wanted)

@@ -2,8 +2,9 @@
 -- shows that there are enough replicas.
 -- What an older Windlass has left is taken over, a bounded number of jobs at once: layout 1 kept the ended jobs of
 -- all queues in one line for each state, layout 2 had no lists of those that retry.
--- use: room lines
+-- use: lines
 -- Returns how many: 0 when there are none left.
+-- runs when memory is full
 local AT_ONCE = 500
 redis.call('SET', prefix .. 'opened', now)
 

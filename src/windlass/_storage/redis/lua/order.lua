@@ -3,6 +3,7 @@
 -- Answer: one character for each id: d done, r requested, ? unknown, s wrong state, k another job holds
 -- its key. A note that is stored already changes nothing, and gets the answers it got then.
 -- use: orders audits
+-- runs when memory is full
 
 local note = table.remove(ARGV, 1)
 local order = cmsgpack.unpack(table.remove(ARGV, 1))

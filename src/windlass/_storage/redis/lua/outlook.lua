@@ -47,16 +47,7 @@ local function claimable(queue)
     or solo_claimable(queue)
 end
 
-if newer then
-  return { now, 1, false } -- for the claim to refuse
-end
-for _, queue in ipairs(ARGV) do
-  if claimable(queue) then
-    return { now, 1, false }
-  end
-end
-
-local best
+local best -- the first instant at which a claim may be worth it
 
 local function expect(at)
   if at and (not best or at < best) then
@@ -72,7 +63,22 @@ local function ahead(key)
   return first[2] and tonumber(first[2])
 end
 
+-- --- run ---
+
+if newer then
+  return { now, 1, false } -- for the claim to refuse
+end
+local busy = {}
 for _, queue in ipairs(ARGV) do
+  if not is_idle(queue) then
+    if claimable(queue) then
+      return { now, 1, false }
+    end
+    busy[#busy + 1] = queue
+  end
+end
+best = nil
+for _, queue in ipairs(busy) do
   if redis.call('SISMEMBER', prefix .. 'paused', queue) == 0 then
     local cool_until = cooling_until(queue)
     if cool_until then

@@ -3,30 +3,26 @@
 -- ARGV: state digit, then 'age', the age, and queue and age of those apart; or 'number'; at the end
 --   the limit
 -- Returns how many. With 'number' the oldest go, up to the limit.
+-- runs when memory is full
 local state, left = tonumber(ARGV[1]), tonumber(ARGV[#ARGV])
 local pruned = 0
 
 -- Most have succeeded, with no key, limit or error: their state record says all there is to do, and
 -- they go together. Deletions come first: they work when memory is short.
 local function prune(queue, ids)
-  local plain, others = {}, {}
+  local plain, histories, others = {}, {}, {}
   for i, kept in ipairs(read_all('HMGET', prefix .. 'state', ids)) do
     local its_state, flags, _, number = glance(kept)
     if its_state == SUCCEEDED and state == SUCCEEDED and (flags == 0 or flags == RESULT) then
       plain[#plain + 1] = ids[i]
       if number > 1 then
-        redis.call('DEL', prefix .. 'history:' .. ids[i])
+        histories[#histories + 1] = prefix .. 'history:' .. ids[i]
       end
     else
       others[#others + 1] = ids[i]
     end
   end
-  wide('HDEL', prefix .. 'jobs', plain, 1)
-  wide('HDEL', prefix .. 'state', plain, 1)
-  wide('HDEL', prefix .. 'progress', plain, 1)
-  wide('ZREM', prefix .. 'all', plain, 1)
-  wide('ZREM', prefix .. 'odd', plain, 1)
-  journal.forget(plain)
+  delete_plain(plain, histories)
   count(queue, SUCCEEDED, -#plain)
   -- One by one: a payload may be large.
   for _, id in ipairs(others) do

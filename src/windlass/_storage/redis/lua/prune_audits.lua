@@ -2,6 +2,7 @@
 -- use: audits
 -- ARGV: age, limit
 -- Returns how many.
+-- runs when memory is full
 local old = redis.call(
   'ZRANGEBYSCORE', prefix .. 'audit_ages', '-inf', string.format('(%.0f', now - ARGV[1]), 'LIMIT', 0,
   ARGV[2]

@@ -1,6 +1,7 @@
 -- Delete events before an instant.
 -- ARGV: age, limit
 -- Returns how many.
+-- runs when memory is full
 local old = redis.call(
   'ZRANGEBYSCORE', prefix .. 'events', '-inf', string.format('(%.0f', now - ARGV[1]), 'LIMIT', 0,
   ARGV[2]

@@ -1,6 +1,7 @@
 -- Delete rollups of minutes before an instant; one is what is counted of a queue and a task.
 -- ARGV: age, limit
 -- Returns how many.
+-- runs when memory is full
 local before, limit = string.format('(%.0f', now - ARGV[1]), tonumber(ARGV[2])
 local pruned = 0
 

@@ -1,6 +1,7 @@
 -- Delete rows that ended before an instant and hold no claim.
 -- ARGV: age, limit
 -- Returns how many.
+-- runs when memory is full
 local before, limit = string.format('(%.0f', now - ARGV[1]), tonumber(ARGV[2])
 local pruned, offset = 0, 0
 while pruned < limit do

@@ -1,7 +1,7 @@
 -- Make a worker's row, live, unless there is one.
 -- ARGV: worker, start (packed, only stored), lease
 -- Returns now.
--- use: room
+-- runs when memory is full
 local worker = ARGV[1]
 local row = prefix .. 'worker:' .. worker
 if redis.call('EXISTS', row) == 0 then

@@ -135,8 +135,8 @@ function restore.limit(thing)
     return false
   end
   redis.call('HSET', budgets, key, till)
-  spent[gate] = nil
-  breakers[gate] = { failures, opened, open_till }
+  cache.spent[gate] = nil
+  cache.breakers[gate] = { failures, opened, open_till }
   if failures > 0 then
     local record = struct.pack('>I4I4d', failures, opened, open_till)
     redis.call('HSET', prefix .. 'breakers', gate, record)

@@ -1,6 +1,6 @@
 -- ScheduleStore.declare.
 -- ARGV: name, ...
--- use: room
+-- runs when memory is full
 
 local at = string.format('%.0f', now)
 for _, name in ipairs(ARGV) do

@@ -2,19 +2,18 @@
 -- use: jobs gates
 
 local GRACE, MOST_HITS = 120000000, 30 -- as in _core/limits/cooldown.py
-local brakes = {}
 
 -- End of a queue's cool-down (0: none), its cool-downs in a row, how many may run (0: any
 -- number); false for most queues, which have none of it.
 local function brake_of(queue)
-  local brake = brakes[queue]
+  local brake = cache.brakes[queue]
   if brake == nil then
     brake = redis.call('HGET', prefix .. 'brakes', queue)
     if brake then
       local till, hits, most = struct.unpack('>dI4I4', brake)
       brake = { till = till, hits = hits, most = most }
     end
-    brakes[queue] = brake
+    cache.brakes[queue] = brake
   end
   return brake
 end
@@ -22,11 +21,20 @@ end
 local function set_brake(queue, till, hits, most)
   if till == 0 and hits == 0 and most == 0 then
     redis.call('HDEL', prefix .. 'brakes', queue)
-    brakes[queue] = false
+    cache.brakes[queue] = false
   else
     redis.call('HSET', prefix .. 'brakes', queue, struct.pack('>dI4I4', till, hits, most))
-    brakes[queue] = { till = till, hits = hits, most = most }
+    cache.brakes[queue] = { till = till, hits = hits, most = most }
   end
+end
+
+-- Whether a queue has no waiting job and nothing that holds it back: the whole answer about most queues
+-- of an idle worker, by two commands.
+local function is_idle(queue)
+  return not brake_of(queue) and redis.call(
+    'EXISTS', prefix .. 'ready:' .. queue, prefix .. 'later:' .. queue, prefix .. 'bays:' .. queue,
+    prefix .. 'solo:' .. queue
+  ) == 0
 end
 
 local function cooling_until(queue)
@@ -45,7 +53,7 @@ local function queue_room(queue)
     return nil
   end
   local running = tonumber(redis.call('HGET', prefix .. 'counts', RUNNING .. queue) or 0)
-  return math.max(0, brake.most - running - (counted[RUNNING .. queue] or 0))
+  return math.max(0, brake.most - running - (pending.counted[RUNNING .. queue] or 0))
 end
 
 -- Start a cool-down, by the list of durations. Returns its end, and 1 if the queue was not cooling

@@ -2,8 +2,6 @@
 -- state the queues by their oldest one, so that no caller goes through all queues.
 -- use: jobs
 
-local thinned = {}
-
 local function ended_line(state, queue)
   return prefix .. 'finished:' .. state .. ':' .. queue
 end
@@ -21,12 +19,12 @@ end
 -- Some jobs of a queue are not among the ended ones any more. `settle_ended` follows.
 local function drop_ended(state, queue, ids)
   wide('ZREM', ended_line(state, queue), ids, 1)
-  thinned[state .. queue] = { state, queue }
+  pending.thinned[state .. queue] = { state, queue }
 end
 
 -- Make the list of queues follow the lines that lost jobs.
 local function settle_ended()
-  for _, line in pairs(thinned) do
+  for _, line in pairs(pending.thinned) do
     local first = redis.call('ZRANGE', ended_line(line[1], line[2]), 0, 0, 'WITHSCORES')
     if first[2] then
       redis.call('ZADD', prefix .. 'oldest:' .. line[1], first[2], line[2])
@@ -34,5 +32,5 @@ local function settle_ended()
       redis.call('ZREM', prefix .. 'oldest:' .. line[1], line[2])
     end
   end
-  thinned = {}
+  pending.thinned = nil
 end

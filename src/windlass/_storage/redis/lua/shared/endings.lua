@@ -19,24 +19,23 @@ local function repeated(verb)
   return string.char(97 + verb)
 end
 
-local idle, follow_ups, unstarted = {}, {}, {}
 local ending = {} -- functions of one table, because one chunk has 200 locals at most
 
 -- A job is not this worker's any more. `settle_workers` forgets workers that hold nothing.
 local function drop_claim(worker, id)
   redis.call('SREM', prefix .. 'running:' .. worker, id)
-  idle[worker] = true
+  pending.idle[worker] = true
 end
 
 -- Workers that are not live and hold nothing are ignored.
 function ending.settle_workers()
-  for worker in pairs(idle) do
+  for worker in pairs(pending.idle) do
     if redis.call('EXISTS', prefix .. 'running:' .. worker) == 0
       and not redis.call('ZSCORE', prefix .. 'live', worker) then
       redis.call('SREM', prefix .. 'holders', worker)
     end
   end
-  idle = {}
+  pending.idle = nil
 end
 
 -- Every claim that did not succeed stays in the history.
@@ -124,8 +123,8 @@ function ending.tell_others(job, verb, transition)
     forgive(job.queue)
   end
   if transition[18] and verb == transition[4] then
-    follow_ups[#follow_ups + 1] = transition[18][1]
-    follow_ups[#follow_ups + 1] = transition[18][2]
+    local items = pending.follow_ups
+    items[#items + 1], items[#items + 2] = transition[18][1], transition[18][2]
   end
   if has(job.marks, LIMITED) then
     let_go(job)
@@ -143,7 +142,7 @@ function ending.note_start(job, started)
     job.expires = 0
     mark(job, SPENT, has(job.marks, STARTED))
   elseif has(job.marks, STARTED) and not has(job.flags, SPENT) then
-    unstarted[#unstarted + 1] = job
+    table.insert(pending.unstarted, job)
   end
 end
 
@@ -211,17 +210,17 @@ end
 -- What may take what the ended claims gave back: keys of jobs that were not started, then new jobs.
 -- Those come after `unknown_limit` was asked.
 local function take_over()
-  table.sort(unstarted, function(one, other) return one.seq < other.seq end)
-  for _, job in ipairs(unstarted) do
+  table.sort(pending.unstarted, function(one, other) return one.seq < other.seq end)
+  for _, job in ipairs(pending.unstarted) do
     local special = special_of(job)
     if special and special[1] ~= '' and not key_holder(special[1]) then
       take_key(job.id, special[1], 0)
     end
   end
-  if #follow_ups > 0 then
-    store_new(read_new(follow_ups))
+  if #pending.follow_ups > 0 then
+    store_new(read_new(pending.follow_ups))
   end
-  unstarted, follow_ups = {}, {}
+  pending.unstarted, pending.follow_ups = nil, nil
 end
 
 -- Everything that follows the last ended claim.

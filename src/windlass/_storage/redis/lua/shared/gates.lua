@@ -5,8 +5,6 @@
 local UNIT = -1 -- in the place of a cost: what is missing is a unit of concurrency, not tokens
 local LONGEST = 36525 * 86400 * 1000000
 
-local specs, usage, spent, charged, breakers = {}, {}, {}, {}, {}
-
 local function gate_of(use)
   return use[2] == '' and use[1] or use[1] .. ':' .. use[2]
 end
@@ -14,28 +12,28 @@ end
 -- {JSON, spacing|nil, burst|nil, concurrency|nil}, of a breaker besides its failures and how long it
 -- opens, each time in a row; or false for an unknown limit.
 local function spec_of(name)
-  local spec = specs[name]
+  local spec = cache.specs[name]
   if spec == nil then
     spec = redis.call('HGET', prefix .. 'limits', name)
     spec = spec and cmsgpack.unpack(spec)
-    specs[name] = spec
+    cache.specs[name] = spec
   end
   return spec
 end
 
 local function used(gate)
-  if not usage[gate] then
-    usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate)
+  if not cache.usage[gate] then
+    cache.usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate)
   end
-  return usage[gate]
+  return cache.usage[gate]
 end
 
 -- Until when a gate is spent; 0: it is not.
 local function spent_until(name, key, gate)
-  if not spent[gate] then
-    spent[gate] = tonumber(redis.call('HGET', prefix .. 'gates:' .. name, key) or '') or 0
+  if not cache.spent[gate] then
+    cache.spent[gate] = tonumber(redis.call('HGET', prefix .. 'gates:' .. name, key) or '') or 0
   end
-  return spent[gate]
+  return cache.spent[gate]
 end
 
 -- How long a number of tokens takes to refill.
@@ -75,12 +73,12 @@ end
 
 -- Failures in a row, how often it has opened in a row, until when it is open (0: it never was).
 local function breaker_of(gate)
-  if not breakers[gate] then
+  if not cache.breakers[gate] then
     local stored = redis.call('HGET', prefix .. 'breakers', gate)
     local failures, opened, till = struct.unpack('>I4I4d', stored or string.rep('\0', 16))
-    breakers[gate] = { failures, opened, till }
+    cache.breakers[gate] = { failures, opened, till }
   end
-  return breakers[gate]
+  return cache.breakers[gate]
 end
 
 -- Until when a breaker that is not closed is open (from then on: one at a time); nil: it is closed.
@@ -98,13 +96,13 @@ local function trip(spec, gate)
     opened = opened + 1
     till = after(at, spec[6][math.min(opened, #spec[6])])
   end
-  breakers[gate] = { failures, opened, till }
+  cache.breakers[gate] = { failures, opened, till }
   redis.call('HSET', prefix .. 'breakers', gate, struct.pack('>I4I4d', failures, opened, till))
 end
 
 local function close_breaker(gate)
   if breaker_of(gate)[1] > 0 then
-    breakers[gate] = { 0, 0, 0 }
+    cache.breakers[gate] = { 0, 0, 0 }
     redis.call('HDEL', prefix .. 'breakers', gate)
   end
 end
@@ -143,13 +141,13 @@ local function charge(uses, id)
   local counted_once = {}
   for _, use in ipairs(uses) do
     local gate, spec = gate_of(use), spec_of(use[1])
-    charged[gate] = use
+    pending.charged[gate] = use
     if spec and spec[2] and not opens_at(spec, use) then
-      spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
+      cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
     end
     if not counted_once[gate] then
       counted_once[gate] = true
-      usage[gate] = used(gate) + 1
+      cache.usage[gate] = used(gate) + 1
       redis.call('SADD', prefix .. 'holds:' .. gate, id)
     end
   end
@@ -158,8 +156,8 @@ end
 -- Nothing is left in the bucket of a gate with a rate. A debt is not forgiven.
 local function drain(spec, use)
   local gate = gate_of(use)
-  spent[gate] = math.max(spent_until(use[1], use[2], gate), reckon() + span(spec, spec[3]))
-  redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', spent[gate]))
+  cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), reckon() + span(spec, spec[3]))
+  redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', cache.spent[gate]))
 end
 
 -- A charged job turned out not to start: its units come back.
@@ -167,25 +165,25 @@ local function release_gates(uses, id)
   for _, use in ipairs(uses) do
     local gate = gate_of(use)
     redis.call('SREM', prefix .. 'holds:' .. gate, id)
-    usage[gate] = nil
+    cache.usage[gate] = nil
   end
 end
 
 -- Store what was taken. The answer names the gates with a rate: gate to {limit, key}.
 local function write_gates()
   local rated = {}
-  if next(charged) then
+  if next(pending.charged) then
     redis.call('SET', prefix .. 'charged', string.format('%.0f', now))
   end
-  for gate, use in pairs(charged) do
+  for gate, use in pairs(pending.charged) do
     local key, spec = prefix .. 'gates:' .. use[1], spec_of(use[1])
     if spec and spec[2] then
-      redis.call('HSET', key, use[2], string.format('%.0f', spent[gate] or 0))
+      redis.call('HSET', key, use[2], string.format('%.0f', cache.spent[gate] or 0))
       rated[gate] = use
     else
       redis.call('HSETNX', key, use[2], '')
     end
   end
-  charged = {}
+  pending.charged = nil
   return rated
 end

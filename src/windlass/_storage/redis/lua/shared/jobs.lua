@@ -190,21 +190,19 @@ end
 
 -- --- counts, and who is to be told ---
 
-local counted = {}
-
 -- Add to the count of a queue's jobs in this state, or subtract. Written by `flush_counts`.
 local function count(queue, state, change)
   local field = state .. queue
-  counted[field] = (counted[field] or 0) + change
+  pending.counted[field] = (pending.counted[field] or 0) + change
 end
 
 local function flush_counts()
-  for field, change in pairs(counted) do
+  for field, change in pairs(pending.counted) do
     if change ~= 0 and redis.call('HINCRBY', prefix .. 'counts', field, change) == 0 then
       redis.call('HDEL', prefix .. 'counts', field)
     end
   end
-  counted = {}
+  pending.counted = nil
 end
 
 -- Something changed that others may wait for. `queues`: a table whose keys are all the queues that it is

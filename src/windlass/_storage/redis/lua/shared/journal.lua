@@ -4,10 +4,11 @@ local journal = {}
 
 -- These jobs are taken away, and what is written of them. Most jobs have nothing written.
 function journal.forget(ids)
-  if journal.any == nil then
-    journal.any = redis.call('EXISTS', prefix .. 'journal') == 1
+  local seen = cache.journal
+  if seen.any == nil then
+    seen.any = redis.call('EXISTS', prefix .. 'journal') == 1
   end
-  if not journal.any then
+  if not seen.any then
     return
   end
   for _, id in ipairs(ids) do

@@ -9,8 +9,6 @@
 local POSTPONED = 64 -- bays of one gate whose instant is put right after it was charged
 local PLACE = 34 -- bytes
 
-local touched, parked = {}, {}
-
 -- --- places ---
 
 -- Position of a waiting job among those of its priority: see layout.py. Kind is its last byte.
@@ -161,8 +159,8 @@ local function enter_lane(job, special)
     redis.call('ZADD', prefix .. 'lane_expiring:' .. job.queue, job.expires, place .. lane)
   end
   -- Most join behind others, and nothing changes.
-  if not touched[lane] and redis.call('ZRANGE', line, 0, 0)[1] == place then
-    touched[lane] = gate_of(special[4][1])
+  if not pending.touched[lane] and redis.call('ZRANGE', line, 0, 0)[1] == place then
+    pending.touched[lane] = gate_of(special[4][1])
   end
 end
 
@@ -176,19 +174,19 @@ local function leave_lane(job, special)
   if job.expires > 0 then
     redis.call('ZREM', prefix .. 'lane_expiring:' .. job.queue, place .. lane)
   end
-  touched[lane] = touched[lane] or gate_of(special[4][1])
+  pending.touched[lane] = pending.touched[lane] or gate_of(special[4][1])
   return true
 end
 
 -- A lane's head was refused: it waits for this.
 local function park_lane(lane, gate, cost, at)
-  parked[lane] = { gate, cost, at }
-  touched[lane] = touched[lane] or gate
+  pending.parked[lane] = { gate, cost, at }
+  pending.touched[lane] = pending.touched[lane] or gate
 end
 
 -- The bay of a lane after a change.
 local function lane_bay(lane, queue, bay, first_gate, changed)
-  local refused = parked[lane]
+  local refused = pending.parked[lane]
   if refused then
     bay = find_bay(queue, refused[1], refused[2])
     set_bay(bay, refused[3] or -1)
@@ -241,12 +239,12 @@ end
 
 -- Make lanes and bays follow what was done to the jobs.
 local function settle_lanes()
-  local lanes, changed_bays = touched, {}
-  touched = {}
+  local lanes, changed_bays = pending.touched, {}
+  pending.touched = nil
   for lane, first_gate in pairs(lanes) do
     settle_lane(lane, first_gate, changed_bays)
   end
-  parked = {}
+  pending.parked = nil
   for bay in pairs(changed_bays) do
     settle_bay(bay)
   end
@@ -310,15 +308,13 @@ end
 
 -- --- the end of a claim ---
 
-local freed, emptied = {}, {}
-
 -- A job with limits does not run any more: its units come back. `settle` opens who waits for them.
 local function let_go(job)
   local special = special_of(job)
   if special then
     release_gates(special[4], job.id)
     for _, use in ipairs(special[4]) do
-      freed[gate_of(use)] = true
+      pending.freed[gate_of(use)] = true
     end
   end
 end
@@ -338,13 +334,13 @@ local function tell_gates(job, failed, succeeded, drains)
       close_breaker(gate)
     elseif spec and spec[2] and drains then
       drain(spec, use)
-      emptied[gate] = use
+      pending.emptied[gate] = use
     end
   end
 end
 
 local function open_freed()
-  open_gates(freed)
-  postpone(emptied)
-  freed, emptied = {}, {}
+  open_gates(pending.freed)
+  postpone(pending.emptied)
+  pending.freed, pending.emptied = nil, nil
 end

@@ -1,8 +1,6 @@
 -- Waiting: the lines of a queue, and what happens to a job in one of them.
 -- use: jobs keys lanes ended
 
-local due_changed = {}
-
 -- Waiting jobs that have spent an attempt since they were enqueued or requeued, by queue.
 local retries = {}
 
@@ -44,7 +42,7 @@ end
 
 -- Make the list of queues by due time follow the lines that changed.
 local function settle_due()
-  for queue in pairs(due_changed) do
+  for queue in pairs(pending.due) do
     local due = first_due(queue)
     if due then
       redis.call('ZADD', prefix .. 'due', due, queue)
@@ -52,11 +50,14 @@ local function settle_due()
       redis.call('ZREM', prefix .. 'due', queue)
     end
   end
-  due_changed = {}
+  pending.due = nil
 end
 
 -- What every script does at its end, after its last change to a job: lanes, lists and counts follow.
 local function settle()
+  if not next(pending) then
+    return
+  end
   open_freed()
   settle_lanes()
   settle_due()
@@ -114,7 +115,7 @@ local function join_line(job)
     redis.call(
       'ZADD', prefix .. 'later:' .. job.queue, job.due, place .. struct.pack('>d', job.priority)
     )
-    due_changed[job.queue] = true
+    pending.due[job.queue] = true
   end
 end
 
@@ -150,7 +151,7 @@ local function leave_line(job)
     return
   end
   redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
-  due_changed[job.queue] = true
+  pending.due[job.queue] = true
 end
 
 -- A waiting job ends here, without a claim: cancelled or discarded, with a reason or ''.
@@ -222,9 +223,28 @@ local function promote(queue, most, missed_until)
   end
   if #members > 0 then
     wide('ZREM', later, members, 1)
-    due_changed[queue] = true
+    pending.due[queue] = true
   end
   return #members, left
+end
+
+-- Delete jobs together that have succeeded, with no key, limit or error. The caller removes them from
+-- their lines and counts. `histories`: keys of those that were claimed before.
+local function delete_plain(ids, histories)
+  wide('HDEL', prefix .. 'jobs', ids, 1)
+  wide('HDEL', prefix .. 'state', ids, 1)
+  wide('ZREM', prefix .. 'all', ids, 1)
+  for first = 1, #histories, 1000 do
+    redis.call('UNLINK', unpack(histories, first, math.min(first + 999, #histories)))
+  end
+  -- Most stores have neither.
+  if redis.call('EXISTS', prefix .. 'progress') == 1 then
+    wide('HDEL', prefix .. 'progress', ids, 1)
+  end
+  if redis.call('EXISTS', prefix .. 'odd') == 1 then
+    wide('ZREM', prefix .. 'odd', ids, 1)
+  end
+  journal.forget(ids)
 end
 
 -- Delete a job of any state with everything stored about it. A waiting one must have

@@ -4,7 +4,11 @@
 -- use: jobs
 
 local AT_ONCE = 20 -- state records read together: few are large
-local matching = { read = 0, kept = {} }
+local matching = {} -- `read`: bytes so far; `kept`: state records
+
+function matching.begin()
+  matching.read, matching.kept = 0, {}
+end
 
 -- Asked records are read one by one: a payload may be large, and the server waits.
 function matching.record(key, id)

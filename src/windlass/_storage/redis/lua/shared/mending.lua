@@ -36,6 +36,6 @@ local function mend_gates()
       set_brake(rests[i], brake.till - back, brake.hits, brake.most)
     end
   end
-  spent, breakers = {}, {}
+  cache.spent, cache.breakers = nil, nil
   redis.call('SET', prefix .. 'charged', string.format('%.0f', now))
 end

@@ -1,23 +1,20 @@
 -- Rollups: what the accepted finishes of one operation add to their minute.
 
-local tallies = {}
-local frexp, floor = math.frexp, math.floor
-
 -- As in _core/stats/rollup.py: exact below 8, then four per doubling.
 local function bucket_of(us)
   if us < 8 then
     return us > 0 and us or 0
   end
-  local fraction, exponent = frexp(us)
-  return exponent * 4 + floor(fraction * 8) - 12
+  local fraction, exponent = math.frexp(us)
+  return exponent * 4 + math.floor(fraction * 8) - 12
 end
 
 -- What was counted so far for a queue and a task: {verbs, waits, runs}.
 local function tally_of(queue, task)
-  local tasks = tallies[queue]
+  local tasks = pending.tallies[queue]
   if not tasks then
     tasks = {}
-    tallies[queue] = tasks
+    pending.tallies[queue] = tasks
   end
   local its = tasks[task]
   if not its then
@@ -40,13 +37,13 @@ local function tally(queue, task, verb, due, started)
 end
 
 local function write_tallies()
-  if not next(tallies) then
+  if not next(pending.tallies) then
     return
   end
   local minute = string.format('%.0f', now - now % 60000000)
   redis.call('ZADD', prefix .. 'rollups', 'NX', minute, minute)
   local key = prefix .. 'rollups:' .. minute
-  for queue, tasks in pairs(tallies) do
+  for queue, tasks in pairs(pending.tallies) do
     for task, its in pairs(tasks) do
       local start = struct.pack('>Hc0Hc0', #queue, queue, #task, task)
       for i, kind in ipairs({ '', 'w', 'r' }) do
@@ -56,5 +53,5 @@ local function write_tallies()
       end
     end
   end
-  tallies = {}
+  pending.tallies = nil
 end

@@ -300,7 +300,7 @@ local function store_new(new)
       join(line_of(lines, queue), priorities[i], place)
     else
       join(line_of(later, queue), due, place .. pack('>d', priorities[i]))
-      due_changed[queue] = true
+      pending.due[queue] = true
     end
   end
 

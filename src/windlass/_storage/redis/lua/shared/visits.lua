@@ -91,7 +91,7 @@ end
 local function leave_unread(queue, lost)
   redis.call('ZREM', lost.key, lost.place)
   if lost.lane then
-    touched[lost.lane] = touched[lost.lane] or ''
+    pending.touched[lost.lane] = pending.touched[lost.lane] or ''
   end
 end
 
