@@ -33,10 +33,10 @@ from windlass._tasks.task import Call
 from windlass._worker.child_process import protocol
 from windlass._worker.child_process.spawn import exit_with_descendants
 from windlass._worker.liveness.recycling import megabytes_used
-from windlass._worker.run.execution import RunEnded, StopCause
+from windlass._worker.run.execution import RunEnded, RunLimits, StopCause
 from windlass._worker.run.log_capture import capture_logs
 from windlass._worker.run.log_store import RunLogBuffer, line_of
-from windlass._worker.run.runner import RunLimits, Runner
+from windlass._worker.run.runner import Runner
 from windlass._worker.run.threads import wait_on_loop
 from windlass.errors import InvalidArgument, WindlassError
 

@@ -57,6 +57,9 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     """The memory limit in MiB that it was ended for."""
     silent: bool = False
     """It closed the line to its worker and was ended for that."""
+    who: str = "the child process"
+    early: bool = True
+    """It should have lived on after the job."""
 
     @property
     def words(self) -> str:
@@ -71,9 +74,9 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
             name = _name(-self.code)
             said = f"was killed by {name}{_HINTS.get(name, '')}"
         else:
-            said = f"ended with exit code {self.code} before the job did"
+            said = f"ended with exit code {self.code}{' before the job did' * self.early}"
         peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MiB"
-        return f"the child process {said}{peak}"
+        return f"{self.who} {said}{peak}"
 
 
 def _name(number: int) -> str:

@@ -21,7 +21,12 @@ from windlass._worker.child_process.warm_pool import Lent, ReuseLimits, WarmPool
 from windlass._worker.run.log_store import LogCollector, level_of
 from windlass.errors import ChildDied, ChildError, ChildNotStarted, ConfigError
 
-__all__ = ["AssignedChild", "ChildPool", "outcome_of_error", "unwrap_outcome"]
+__all__ = ["AssignedChild", "ChildPool", "outcome_of_error", "reuse_limits", "unwrap_outcome"]
+
+
+def reuse_limits(settings: Settings) -> ReuseLimits:
+    """Return when processes of an app are replaced."""
+    return ReuseLimits(max_jobs=settings.child_max_jobs, max_megabytes=settings.child_max_megabytes)
 
 
 class ChildPool:
@@ -43,10 +48,7 @@ class ChildPool:
         self._settings = settings
         self._host = host
         self._task_named = task_named
-        limits = ReuseLimits(
-            max_jobs=settings.child_max_jobs, max_megabytes=settings.child_max_megabytes
-        )
-        self._pool = WarmPool("a child process", self._child, limits)
+        self._pool = WarmPool("a child process", self._child, reuse_limits(settings))
 
     def warm(self) -> None:
         """Start one now, so that the first job need not wait for the imports."""

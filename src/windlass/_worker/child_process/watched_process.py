@@ -113,9 +113,14 @@ class WatchedProcess:
     def end_now(self) -> None:
         """End it at once, with every process that it has started."""
         self.ending = True
-        self.signal_group(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to it and to all that it has started; give it no more jobs."""
+        self.ending = True
+        self._signal_group(signal.SIGTERM)
+
+    def _signal_group(self, number: signal.Signals) -> None:
         """Send a signal to it and to every process that it has started."""
         if self.alive:
             with suppress(ProcessLookupError, PermissionError):  # it has just ended
