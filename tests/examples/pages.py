@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FENCE = re.compile(
-    r"^```python(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```(?:python|sh(?= title))(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["ExitReason", "ProcessMemory", "memory_of"]
+__all__ = ["ExitReason", "ProcessMemory", "memory_of", "own_peak"]
 
 _HINTS = {  # by name: clients on systems without these signals import this, too
     "SIGSEGV": " (a crash in native code)",
@@ -42,6 +42,14 @@ def memory_of(pid: int) -> ProcessMemory | None:
     if len(kib) < 2:
         return None  # a zombie has none left
     return ProcessMemory(now=kib["VmRSS"], peak=kib["VmHWM"])
+
+
+def own_peak() -> int:
+    """Return the most memory that this process ever used, in KiB."""
+    import resource  # noqa: PLC0415 -- not every system that imports this module has it
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1024 if sys.platform == "darwin" else 1)
 
 
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):

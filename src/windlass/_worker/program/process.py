@@ -6,9 +6,7 @@ import asyncio
 import contextvars
 import logging
 import os
-import resource
 import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import msgspec
 
 from windlass._core.job.control import Retry
 from windlass._tasks.options import Program
-from windlass._worker.child_process.exit_reason import ExitReason
+from windlass._worker.child_process.exit_reason import ExitReason, own_peak
 from windlass._worker.child_process.watched_process import (
     LAST_WORDS,
     ProcessExit,
@@ -112,9 +110,7 @@ class ProgramProcess:
             self.death.cancel()  # there is nothing that could end
             self._starts.failed(str(error))
             raise
-        own_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        own_kib //= 1024 if sys.platform == "darwin" else 1
-        self._process = WatchedProcess(process, self._limits.memory_limit, own_kib)
+        self._process = WatchedProcess(process, self._limits.memory_limit, own_peak())
         self._process.exited.add_done_callback(self._exited)
         self._guard.add(process.pid)
         if process.stdin is None or process.stdout is None or process.stderr is None:
