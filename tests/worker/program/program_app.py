@@ -65,3 +65,7 @@ fails = shell("fails", "echo first >&2; echo the disk is full >&2; exit 3")
 gives_up = shell("gives_up", "exit 7")
 floods = shell("floods", "yes")
 sleeps = shell("sleeps", 'echo "$$" >&2; sleep 600')
+WAIT = "while :; do sleep 0.05; done"
+LATE = {"soft_timeout": 1, "timeout": 20, "max_attempts": 1}
+obeys = shell("obeys", f"trap 'exit 0' TERM; {WAIT}", **LATE)
+obeys_with_words = shell("obeys_with_words", f"trap 'echo 50; exit 0' TERM; {WAIT}", **LATE)

@@ -161,6 +161,24 @@ async def test_a_soft_timeout_is_sigterm(worker: Worker) -> None:
     assert record.error.message == "ran longer than its soft timeout of 0.2 s"
 
 
+async def test_an_exit_code_of_zero_after_sigterm_is_no_success(worker: Worker) -> None:
+    record = await failed(await program_app.obeys.enqueue())
+    assert record.error is not None
+    assert record.error.message == "ran longer than its soft timeout of 1 s"
+    assert await (await program_app.obeys_with_words.enqueue()).result(timeout=20) == 50
+    job = await program_app.obeys.options(timeout=0.1).enqueue()
+    record = await failed(job)
+    assert record.error is not None
+    assert record.error.message == "ran longer than its timeout of 0.1 s"
+
+
+async def test_the_last_line_of_another_job_is_in_no_error(worker: Worker) -> None:
+    assert await (await warm.enqueue("talk")).result(timeout=20) is None
+    record = await failed(await warm.enqueue("suicide", int(signal.SIGKILL)))
+    assert record.error is not None
+    assert "standard error" not in record.error.message
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory of others is known on Linux only")
 async def test_a_program_that_takes_too_much_memory_is_ended() -> None:
     small = Windlass("memory://", child_memory_limit=60, max_attempts=1)

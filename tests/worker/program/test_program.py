@@ -224,6 +224,7 @@ async def test_a_process_stays_warm_after_an_error(worker: Worker) -> None:
         ('{"job": "JOB", "result": 1, "error": "x"}', "it wrote result and error"),
         ('{"job": "JOB", "result": 1, "retry": true}', "'retry' belongs to 'error'"),
         ('{"job": "JOB", "result": NaN}', "is no reply"),
+        (r'{"job": "JOB", "error": "x", "kind": "a\u0000b"}', "'kind' is a name such as"),
         ('{"job": "other", "result": 1}', "its result names job 'other' while it runs job"),
         ('{"result": null}', "its result names no job"),
         ('{"progress": 2}', "progress must be between 0 and 1, got 2.0"),

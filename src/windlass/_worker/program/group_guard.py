@@ -6,6 +6,7 @@ So one small process for each worker knows the groups, and outlives it for that 
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,6 +16,9 @@ __all__ = ["GroupGuard"]
 
 _MAIN = Path(__file__).with_name("group_guard_main.py")
 _LEAVE = 5.0
+
+
+log = logging.getLogger("windlass")
 
 
 class GroupGuard:
@@ -27,12 +31,7 @@ class GroupGuard:
     def add(self, group: int) -> None:
         """End this group when the worker dies."""
         if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_MAIN)],
-                stdin=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
+            self._process = _start()
         self._say(f"+ {group}\n")
 
     def remove(self, group: int) -> None:
@@ -51,3 +50,16 @@ class GroupGuard:
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):  # it was killed: this worker ends its programs itself
                 self._process.stdin.write(line.encode())
+
+
+def _start() -> subprocess.Popen[bytes] | None:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_MAIN)],
+            stdin=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except OSError as error:
+        log.warning("if this worker is killed, its programs may outlive it: %s", error)
+        return None

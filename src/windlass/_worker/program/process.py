@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 
 from windlass._core.job.control import Retry
+from windlass._core.job.job import ClaimedJob
+from windlass._core.values.redaction import redacted_text
+from windlass._observe.current_run import secrets_of_run
 from windlass._tasks.options import Program
 from windlass._worker.child_process.exit_reason import ExitReason, own_peak
 from windlass._worker.child_process.watched_process import (
@@ -90,7 +93,8 @@ class ProgramProcess:
         self._silent = False
         self._answered = False
         self._last_line = ""
-        """The last line of standard error."""
+        """The last line that the run wrote to standard error."""
+        self._last_job: ClaimedJob | None = None
         self.jobs: int = 0
         """How many it was given."""
         self.megabytes: float = 0.0
@@ -113,13 +117,11 @@ class ProgramProcess:
         self._process = WatchedProcess(process, self._limits.memory_limit, own_peak())
         self._process.exited.add_done_callback(self._exited)
         self._guard.add(process.pid)
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            return  # never: all three are pipes
-        longest = self._limits.result_limit + _AROUND
-        output = LineReader(process.stdout, longest, self._hear)
-        self._readers = [output, LineReader(process.stderr, _LOG_LINE, self._hear_log)]
+        stdin, stdout, stderr = filter(None, (process.stdin, process.stdout, process.stderr))
+        output = LineReader(stdout, self._limits.result_limit + _AROUND, self._hear)
         output.ended.add_done_callback(self._output_ended)
-        self._input = PipeWriter(process.stdin)
+        self._readers = [output, LineReader(stderr, _LOG_LINE, self._hear_log)]
+        self._input = PipeWriter(stdin)
 
     # --- one run ---
 
@@ -127,9 +129,10 @@ class ProgramProcess:
         """Run a job, and return its result. Cancelled, it ends the run: by SIGTERM, then by
         force.
         """
-        process = self._started
+        process, request = self._started, encode_request(call)
         run = self._run = _ProgramRun(call, self._loop)
         self.jobs += 1
+        self._last_line, self._last_job = "", call.context.claimed
         soft = call.task.settings.soft_timeout
         reminder = None
         if soft is not None:
@@ -137,14 +140,14 @@ class ProgramProcess:
         process.begin_run()
         for reader in self._readers:
             reader.begin()  # not before: what a program says at its start belongs to its first job
-        self._send(encode_request(call))
+        self._send(request)
         try:
             await first_of(run.over, self.death)
         except asyncio.CancelledError:
             process.ask_to_end()
             await process.end_soon(run.over, self.death)
-            if not self._succeeded(run):
-                raise  # in any case: it ended because it was asked to
+            if not run.over.done() or run.over.exception() is not None:
+                raise  # in any case, also with exit code 0: it ended because it was asked to
         finally:
             late = reminder is not None and self._loop.time() >= reminder.when()
             if reminder is not None:
@@ -158,15 +161,10 @@ class ProgramProcess:
             return run.over.result()
         return self._value_at_exit(run, self.death.result(), soft if late else None)
 
-    def _succeeded(self, run: _ProgramRun) -> bool:
-        if run.over.done():
-            return run.over.exception() is None
-        ended = self.death.done() and not self._program.warm
-        return ended and self.death.result().code == 0
-
     def _value_at_exit(self, run: _ProgramRun, end: ExitReason, late: timedelta | None) -> Any:
         """Return the result of a process that has ended, or raise why there is none."""
-        if not self._program.warm and end.code == 0:
+        # After SIGTERM many programs end with 0 and without a word. That is no result.
+        if not self._program.warm and end.code == 0 and (late is None or run.output):
             return self._result(run)
         if late is not None:
             message = f"ran longer than its soft timeout of {late.total_seconds():g} s"
@@ -310,8 +308,8 @@ class ProgramProcess:
         run = self._run
         if run is not None:
             run.variables.run(run.call.context.log, "%s", text)
-        elif text:
-            log.info("%s: %s", self._program, text)
+        elif text:  # perhaps a late word of its last job
+            log.info("%s: %s", self._program, redacted_text(text, secrets_of_run(self._last_job)))
 
     def _output_ended(self, _: object) -> None:
         """End a warm program that can answer no more."""

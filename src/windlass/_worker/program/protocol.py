@@ -100,6 +100,9 @@ def decode_reply(line: bytes, job: str) -> Reply:
         if getattr(reply, name) is not None and owner != given[0]:
             message = f"{name!r} belongs to {owner!r}, and it wrote {name!r} with {given[0]!r}"
             raise BadReply(message)
+    if reply.kind is not None and not (reply.kind and reply.kind.isprintable()):
+        message = f"'kind' is a name such as \"NotFound\", and it wrote {reply.kind[:_SHOWN]!r}"
+        raise BadReply(message)
     if reply.job != job and (reply.job is not None or given[0] in ("result", "error")):
         other = "no job" if reply.job is None else f"job {reply.job!r}"
         message = (
