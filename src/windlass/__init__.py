@@ -25,6 +25,7 @@ __all__ = [
     "Once",
     "Plugin",
     "PreviousRun",
+    "Program",
     "Rate",
     "Registrar",
     "Retry",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from windlass._tasks.follow_ups import Failure, Success
     from windlass._tasks.handle import Job
     from windlass._tasks.limits import Limit
+    from windlass._tasks.options import Program
     from windlass._tasks.services import Services
     from windlass._tasks.task import Call, Task
     from windlass._tasks.unique import Unique
@@ -80,6 +82,7 @@ else:
         "Once": "_core.schedule.rules",
         "Plugin": "_plugins.registrar",
         "PreviousRun": "_core.schedule.previous_run",
+        "Program": "_tasks.options",
         "Rate": "_core.limits.limit",
         "Registrar": "_plugins.registrar",
         "Retry": "_core.job.control",

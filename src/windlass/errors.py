@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from datetime import timedelta
 
 __all__ = [
     "AlreadyFinished",
@@ -35,6 +36,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLarge",
     "PluginUnknown",
+    "ProgramFailed",
     "ResultError",
     "ResultTimeout",
     "SchemaMissing",
@@ -372,6 +374,19 @@ class ChildError(WindlassError):
 
 class ChildDied(ChildError):
     """A child process has ended in the middle of its job: killed, crashed, or out of memory."""
+
+
+class ProgramFailed(ChildError):
+    """A program answered with an error, ended without a result, or wrote something unexpected."""
+
+    def __init__(
+        self, kind: str, text: str, *, retry: bool = True, after: timedelta | None = None
+    ) -> None:
+        super().__init__(kind, text)
+        self.retry: bool = retry
+        """Whether another attempt may help."""
+        self.after: timedelta | None = after
+        """The wait that the program asked for; None follows the backoff."""
 
 
 class ChildNotStarted(WindlassError):

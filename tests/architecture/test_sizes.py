@@ -28,7 +28,7 @@ PUBLIC_METHODS = 20
 # what grows past it is to be divided.
 LARGER: dict[str, tuple[int, str]] = {
     "errors.py lines": (
-        470,
+        485,
         "every error that is raised on purpose, with its message, in one list; it is read as one",
     ),
     "_storage/memory/io/rows.py JobRow public methods": (

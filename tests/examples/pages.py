@@ -1,4 +1,7 @@
-"""The code blocks of a page: files where they have a title, else one program in their order."""
+"""The code blocks of a page: files where they have a title, else one program in their order.
+
+Blocks of shell are files, too, if they have a title.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 FENCE = re.compile(
-    r"^```python(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```(?:python|sh(?= title))(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 
 

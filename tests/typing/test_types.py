@@ -386,6 +386,22 @@ Backoff.exponential(first=1, jitter="lots")  # E: arg-type
 """,
         id="options",
     ),
+    pytest.param(
+        """
+from windlass import Program
+@app.task(run_in=Program(["./resize", "--fast"], warm=True, env={"LANG": "C"}), timeout=5)
+def shrink(path: str, width: int = 200) -> list[str]:
+    raise NotImplementedError
+async def main() -> None:
+    names: list[str] = await (await shrink.enqueue("cat.png", width=5)).result()
+    await shrink.enqueue(5)  # E: arg-type
+    await shrink.enqueue("cat.png", wide=5)  # E: call-arg
+    number: int = await (await shrink.enqueue("cat.png")).result()  # E: assignment
+Program(["x"], warm="yes")  # E: arg-type
+Program(["x", 5])  # E: list-item
+""",
+        id="programs",
+    ),
 ]
 
 

@@ -141,8 +141,8 @@ class Windlass:
         - ``soft_timeout``: after this time the handler gets SoftTimeout, or ``ctx.cancelled``.
         - ``backoff``: waits between attempts, such as ``Backoff.fixed(5)``.
         - ``priority``: −32768 to 32767. Lower runs first. Default: 0.
-        - ``run_in``: "loop", "thread" or "process". "auto" runs coroutines on the loop, others on
-          threads.
+        - ``run_in``: "loop", "thread", "process", or ``Program([…])`` for a program outside Python.
+          "auto" runs coroutines on the loop, others on threads.
         - ``tags``: labels to find jobs by.
         - ``expires``: discard a job that has not started within this time.
         - ``on_crash``: "retry" treats SystemExit and KeyboardInterrupt like other errors.

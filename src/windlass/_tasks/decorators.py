@@ -13,7 +13,7 @@ from windlass._core.values.handler import check_function, source_of, unwrap_part
 from windlass._tasks.context import Context
 from windlass._tasks.handle import Enqueuer
 from windlass._tasks.limits import Limit
-from windlass._tasks.options import ExceptionClasses, RunIn, task_options
+from windlass._tasks.options import ExceptionClasses, Program, RunIn, task_options
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Task
 from windlass._tasks.unique import Unique
@@ -59,7 +59,7 @@ class TaskKeywords(TypedDict, total=False):
     soft_timeout: timedelta | float | str | None
     backoff: Backoff | None
     priority: int
-    run_in: RunIn
+    run_in: RunIn | Program
     tags: Sequence[str]
     expires: timedelta | float | str | None
     on_crash: Literal["fail", "retry"]

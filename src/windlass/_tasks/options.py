@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -24,6 +25,7 @@ from windlass.errors import ConfigError, InvalidArgument, suggestion
 __all__ = [
     "ExceptionClasses",
     "JobOptions",
+    "Program",
     "RunIn",
     "TaskOptions",
     "alias_names",
@@ -40,6 +42,73 @@ ExceptionClasses = type[Exception] | Sequence[type[Exception]]
 
 _PRIORITIES = range(-(2**15), 2**15)
 _MOST_ATTEMPTS = 1_000_000
+_EXIT_CODES = range(1, 256)
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program that runs the jobs of a task: ``@app.task(run_in=Program(["./resize"]))``.
+
+    It reads each job as one line of JSON from standard input. What it writes to standard error is
+    the job's log. No shell is involved.
+
+    - ``command``: the program and its arguments.
+    - ``warm``: keep processes for further jobs. They answer each line with lines of JSON. By
+      default a process runs one job, and standard output is the result.
+    - ``env``: environment variables to add to those of the worker.
+    - ``cwd``: the directory to start it in. Default: the worker's.
+    - ``give_up_codes``: exit codes after which the job is not retried.
+    """
+
+    command: Sequence[str]
+    warm: bool = False
+    env: Mapping[str, str] = {}
+    cwd: str | os.PathLike[str] | None = None
+    give_up_codes: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        given: Any = self
+        command = given.command
+        if isinstance(command, str) or not (isinstance(command, Sequence) and command):
+            message = (
+                f"a program's command is a list such as Program(['./resize', '--fast']), got "
+                f"{shown(command)}. No shell splits it: shlex.split(…) does"
+            )
+            raise InvalidArgument(message)
+        for part in command:
+            _check_word(part, "a part of a program's command")
+        if not command[0]:
+            message = "the first part of a program's command is the program: it must not be empty"
+            raise InvalidArgument(message)
+        if given.warm not in (True, False):
+            message = f"warm must be True or False, got {shown(given.warm)}"
+            raise InvalidArgument(message)
+        if not isinstance(given.env, Mapping):
+            message = f"env is a mapping such as env={{'LANG': 'C'}}, got {shown(given.env)}"
+            raise InvalidArgument(message)
+        for name, value in given.env.items():
+            _check_word(name, "the name of a variable in env")
+            if not name or "=" in name:
+                message = f"the name of a variable in env must not hold '=', got {shown(name)}"
+                raise InvalidArgument(message)
+            _check_word(value, f"env[{name!r}]")
+        if given.cwd is not None and not isinstance(given.cwd, str | os.PathLike):
+            message = f"cwd must be a path, got {shown(given.cwd)}"
+            raise InvalidArgument(message)
+        codes = given.give_up_codes
+        whole = isinstance(codes, Sequence) and all(type(code) is int for code in codes)
+        if not whole or any(code not in _EXIT_CODES for code in codes):
+            message = f"give_up_codes is a list of exit codes from 1 to 255, got {shown(codes)}"
+            raise InvalidArgument(message)
+
+    def __str__(self) -> str:
+        """Name it in messages: without its arguments, which may be secret."""
+        return f"program {self.command[0]!r}"
+
+
+def _check_word(word: object, what: str) -> None:
+    if not isinstance(word, str) or "\0" in word:
+        message = f"{what} must be text without NUL, got {shown(word)}"
+        raise InvalidArgument(message)
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +123,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the handler after this time that it should end."""
     backoff: Backoff | None = None
     priority: int = 0
-    run_in: RunIn = "auto"
+    run_in: RunIn | Program = "auto"
     tags: tuple[str, ...] = ()
     expires: timedelta | None = None
     on_crash: Literal["fail", "retry"] = "fail"
@@ -91,8 +160,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"({self.timeout}): the handler needs time to clean up"
             )
             raise InvalidArgument(message)
-        if self.run_in not in get_args(RunIn):
-            choice = "'auto', 'loop', 'thread' or 'process'"
+        if not isinstance(self.run_in, Program) and self.run_in not in get_args(RunIn):
+            choice = "'auto', 'loop', 'thread' or 'process', or a Program"
             message = f"run_in must be {choice}, got {shown(self.run_in)}"
             raise InvalidArgument(message)
         if self.on_crash not in ("fail", "retry"):

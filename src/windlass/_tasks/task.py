@@ -33,7 +33,7 @@ from windlass._tasks.follow_ups import (
 )
 from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
-from windlass._tasks.options import JobOptions, RunIn, TaskOptions, tag_names
+from windlass._tasks.options import JobOptions, Program, RunIn, TaskOptions, tag_names
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.unique import UniqueBinding
 from windlass.errors import DefinitionError, UnknownTask
@@ -90,9 +90,15 @@ class Task(Generic[P, R_co, Q, C_co]):
         self._enqueuer = enqueuer
         self.takes_context: bool = wants_context(function)
         self.in_process: bool = options.run_in == "process"
-        self.is_async: bool = inspect.iscoroutinefunction(function) or (
+        self.program: Program | None = None
+        """The program that runs its jobs, in place of the function."""
+        if isinstance(options.run_in, Program):
+            self.program = options.run_in
+            _check_program(options.name, takes_context=self.takes_context)
+        self.is_async: bool = self.program is None and (
+            inspect.iscoroutinefunction(function)
             # A decorator may run the coroutine itself; then run_in="thread" is given.
-            options.run_in != "thread" and is_coroutine(function)
+            or (options.run_in != "thread" and is_coroutine(function))
         )
         shape = signature_shape(function, skip_first=self.takes_context)
         names = [p.name for p in shape]
@@ -235,7 +241,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         keyed = None if options.unique is not None or options.keyless else self._keyed
         given: Mapping[str, Any] = {}
         if self.draws or (keyed is not None and keyed.reads_arguments):
-            given = self._given(payload)
+            given = self.arguments_in(payload)
         uses, secrets = self.always, self.codec.secrets
         if self.draws:
             known = {**dict.fromkeys(JOB_ATTRIBUTES), **given} if self.reads_job else given
@@ -246,7 +252,8 @@ class Task(Generic[P, R_co, Q, C_co]):
         unique = keyed.stored(options.rule or keyed.rule, whole, given, secrets)
         return Call(self, payload, named, options, uses, unique)
 
-    def _given(self, payload: bytes) -> dict[str, Any]:
+    def arguments_in(self, payload: bytes) -> dict[str, Any]:
+        """Return the arguments that its handler gets, by name, with the defaults."""
         args, kwargs = self.codec.decode(payload)
         return {**self._defaults, **self.codec.named(args, kwargs)}
 
@@ -264,7 +271,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         """Return the limits of ``call``, for a job with these `JOB_ATTRIBUTES`. ``hidden``: names
         of the attributes that come from secret arguments.
         """
-        known = {**attributes, **self._given(call.payload)}
+        known = {**attributes, **self.arguments_in(call.payload)}
         secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
         return (*(draw.use(known, cost, secrets) for draw in self.draws), *self.always)
 
@@ -302,6 +309,15 @@ class Task(Generic[P, R_co, Q, C_co]):
         """
         specs, taker = self.specs, self._taker("on_failure")
         return specs if taker is None else [*specs, *taker.specs]
+
+
+def _check_program(name: str, *, takes_context: bool) -> None:
+    if takes_context:
+        message = (
+            f"task {name!r} runs a program, which gets no Context: leave the parameter out. The "
+            f"program writes progress and log lines itself"
+        )
+        raise DefinitionError(message)
 
 
 class BoundTask(Generic[P, R_co]):

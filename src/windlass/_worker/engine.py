@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from windlass._settings.settings import WorkerSettings
-from windlass._worker.child_process.pool import ChildPool
+from windlass._worker.child_process.pool import ChildPool, reuse_limits
 from windlass._worker.claim.claimer import Claimer, ClaimSettings
 from windlass._worker.claim.slots import Slots
 from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
@@ -17,10 +17,10 @@ from windlass._worker.finish.decisions import Decisions
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.registration import Registration
 from windlass._worker.run.context_host import WorkerContextHost
-from windlass._worker.run.execution import ActiveRuns, OwnTask
+from windlass._worker.run.execution import ActiveRuns, OwnTask, RunLimits
 from windlass._worker.run.log_store import LogCollector
 from windlass._worker.run.progress import ProgressReporter
-from windlass._worker.run.runner import RunLimits, Runner, WorkerParts
+from windlass._worker.run.runner import Runner, WorkerParts
 from windlass._worker.run.transaction_finish import FinishInTransaction
 
 __all__ = ["Engine", "WorkerDependencies"]
@@ -97,6 +97,8 @@ class Engine:
             result_limit=settings.result_limit,
             error_limit=settings.error_limit,
             timeout=settings.timeout,
+            memory_limit=settings.child_memory_limit,
+            reuse=reuse_limits(settings),
         )
         return Runner(
             self._around.tasks,

@@ -197,10 +197,9 @@ class Worker:
             with suppress(StorageError, TimeoutError):
                 async with asyncio.timeout(_LAST_CALL):
                     await leader.resign()
-        if self.engine.children is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_CALL):
-                    await self.engine.children.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_CALL):
+                await self.engine.runner.leave()
         self.engine.runner.close()
         await self.engine.progress.close()
         await self.engine.lines.close()

@@ -28,8 +28,8 @@ from windlass._tasks.context import CallNext, Context, ContextHost
 from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
-from windlass._worker.run.execution import RunEnded
-from windlass._worker.run.runner import RunLimits, Runner
+from windlass._worker.run.execution import RunEnded, RunLimits
+from windlass._worker.run.runner import Runner
 from windlass.errors import WindlassError
 
 __all__ = ["DryRunResult", "as_claimed", "run_dry"]

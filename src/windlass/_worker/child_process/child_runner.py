@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
-import sys
 import threading
 from contextlib import suppress
 from itertools import count
@@ -31,12 +29,13 @@ from windlass._tasks.hooks import Hooks
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.child_process import protocol
+from windlass._worker.child_process.exit_reason import own_peak
 from windlass._worker.child_process.spawn import exit_with_descendants
 from windlass._worker.liveness.recycling import megabytes_used
-from windlass._worker.run.execution import RunEnded, StopCause
+from windlass._worker.run.execution import RunEnded, RunLimits, StopCause
 from windlass._worker.run.log_capture import capture_logs
 from windlass._worker.run.log_store import RunLogBuffer, line_of
-from windlass._worker.run.runner import RunLimits, Runner
+from windlass._worker.run.runner import Runner
 from windlass._worker.run.threads import wait_on_loop
 from windlass.errors import InvalidArgument, WindlassError
 
@@ -148,8 +147,7 @@ class ChildRunner:
         start_thread("line", self._listen)
         capture_logs(self._keep)  # also where no line is kept: what is heard is masked
         async with self._hooks.living():
-            kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self._line.say(protocol.Ready(kib // (1024 if sys.platform == "darwin" else 1)))
+            self._line.say(protocol.Ready(own_peak()))
             await self._left.wait()
         self.runner.close()
 

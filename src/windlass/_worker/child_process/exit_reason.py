@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["ExitReason", "ProcessMemory", "memory_of"]
+__all__ = ["ExitReason", "ProcessMemory", "memory_of", "own_peak"]
 
 _HINTS = {  # by name: clients on systems without these signals import this, too
     "SIGSEGV": " (a crash in native code)",
@@ -44,6 +44,14 @@ def memory_of(pid: int) -> ProcessMemory | None:
     return ProcessMemory(now=kib["VmRSS"], peak=kib["VmHWM"])
 
 
+def own_peak() -> int:
+    """Return the most memory that this process ever used, in KiB."""
+    import resource  # noqa: PLC0415 -- not every system that imports this module has it
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1024 if sys.platform == "darwin" else 1)
+
+
 class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     """The known facts about the exit of a process."""
 
@@ -57,6 +65,9 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     """The memory limit in MiB that it was ended for."""
     silent: bool = False
     """It closed the line to its worker and was ended for that."""
+    who: str = "the child process"
+    early: bool = True
+    """It should have lived on after the job."""
 
     @property
     def words(self) -> str:
@@ -71,9 +82,9 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
             name = _name(-self.code)
             said = f"was killed by {name}{_HINTS.get(name, '')}"
         else:
-            said = f"ended with exit code {self.code} before the job did"
+            said = f"ended with exit code {self.code}{' before the job did' * self.early}"
         peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MiB"
-        return f"the child process {said}{peak}"
+        return f"{self.who} {said}{peak}"
 
 
 def _name(number: int) -> str:

@@ -18,7 +18,7 @@ from windlass._worker.child_process.pool import outcome_of_error
 from windlass._worker.run.error_text import attempt_error_of
 from windlass._worker.run.exception_groups import deciding_error, group_forbids_retry
 from windlass._worker.run.execution import Execution, StopCause
-from windlass.errors import ChildNotStarted, DefinitionError, PayloadError
+from windlass.errors import ChildNotStarted, DefinitionError, PayloadError, ProgramFailed
 
 __all__ = ["FARTHEST", "ErrorOutcomes", "UnfitArguments", "stopped_outcome"]
 
@@ -85,6 +85,10 @@ class ErrorOutcomes:
             case Throttled() as said:
                 after = min(said.after or _NO_TIME, FARTHEST)
                 return core.Throttled(after, said.cool_queue, said.drain, said.odd)
+            case ProgramFailed(retry=retry, after=wish):
+                after = None if wish is None else min(wish, FARTHEST)
+                barred = not retry or self._bars(run, error)
+                return core.Raised(self.describe(run, error, trace=False), after, barred=barred)
             case GiveUp():
                 return core.GaveUp(self.describe(run, error))
             case Exception():

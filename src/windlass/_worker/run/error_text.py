@@ -10,7 +10,7 @@ from windlass._core.job.job import AttemptError, ClaimedJob
 from windlass._core.values.redaction import redacted_text
 from windlass._plugins.names import plugin_of
 from windlass._worker.run.exception_groups import leaf_errors
-from windlass.errors import UnknownTask
+from windlass.errors import ProgramFailed, UnknownTask
 
 __all__ = ["attempt_error_of", "exception_name", "truncate_middle", "unknown_task_error"]
 
@@ -101,6 +101,8 @@ def _named(error: BaseException) -> tuple[str, str]:
     """Return the kind and the text of an error. A group of one goes by the error in it; a larger
     group lists its errors: by itself it says only how many there are.
     """
+    if isinstance(error, ProgramFailed):
+        return error.kind[:_KIND], error.text
     if not isinstance(error, BaseExceptionGroup):
         return exception_name(error), _text(error)
     found = leaf_errors(error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from datetime import timedelta
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -11,9 +13,39 @@ import msgspec
 from windlass._core.job.job import Claim, ClaimedJob, Progress
 from windlass._core.job.outcome import Outcome
 from windlass._tasks.context import CancelToken
+from windlass._tasks.options import first_set
+from windlass._worker.child_process.warm_pool import ReuseLimits
 from windlass._worker.run.threads import Return
+from windlass.errors import JobTimeout
 
-__all__ = ["ActiveRuns", "EndedRuns", "Execution", "OwnTask", "RunEnded", "StopCause"]
+__all__ = [
+    "ActiveRuns",
+    "EndedRuns",
+    "Execution",
+    "OwnTask",
+    "RunEnded",
+    "RunLimits",
+    "StopCause",
+    "has_begun",
+    "timed_out",
+]
+
+
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of runs: time, memory, and size of what they store."""
+
+    result_limit: int
+    error_limit: int
+    timeout: timedelta | None = None
+    """The app's."""
+    memory_limit: int | None = None
+    """MiB at which a run in another process is ended."""
+    reuse: ReuseLimits = ReuseLimits()
+
+    def time_of(self, job: ClaimedJob, own: timedelta | None) -> timedelta | None:
+        """Return the time limit of a run: the job's, then the task's ``own``, then the app's."""
+        limit = first_set(job.timeout, own, self.timeout)
+        return limit or None  # no time at all says: no limit
 
 
 class StopCause(IntEnum):
@@ -99,3 +131,16 @@ class OwnTask:
     def cancelled(self) -> bool:
         """Whether it is being cancelled."""
         return self._task is not None and self._task.cancelling() > 0
+
+
+def has_begun(body: asyncio.Task[None]) -> bool:
+    """Tell whether the task of a run has taken its first step."""
+    coroutine = body.get_coro()
+    return not inspect.iscoroutine(coroutine) or (
+        inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
+    )
+
+
+def timed_out(limit: timedelta) -> JobTimeout:
+    """Return the error of a run that exceeded its time limit."""
+    return JobTimeout(f"ran longer than its timeout of {limit.total_seconds():g} s")

@@ -19,7 +19,10 @@ from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import RUN
 from windlass._tasks.context import Context, ContextHost, current
 from windlass._tasks.hooks import Middleware, call_through_middleware
+from windlass._tasks.options import Program
 from windlass._tasks.task import Task, TaskRegistry
+from windlass._worker.program.pools import ProgramPools
+from windlass._worker.program.protocol import ProgramCall
 from windlass._worker.run.error_outcomes import (
     FARTHEST,
     ErrorOutcomes,
@@ -33,12 +36,14 @@ from windlass._worker.run.execution import (
     Execution,
     OwnTask,
     RunEnded,
+    RunLimits,
     StopCause,
+    has_begun,
+    timed_out,
 )
 from windlass._worker.run.loop_exits import find_exited_claims
 from windlass._worker.run.soft_timeout import call_handler
 from windlass._worker.run.threads import ThreadPool
-from windlass.errors import JobTimeout
 
 if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
@@ -48,7 +53,7 @@ if TYPE_CHECKING:
     from windlass._worker.run.progress import ProgressReporter
     from windlass._worker.run.transaction_finish import FinishInTransaction
 
-__all__ = ["RunLimits", "Runner", "WorkerParts"]
+__all__ = ["Runner", "WorkerParts"]
 
 log = logging.getLogger("windlass")
 
@@ -59,15 +64,6 @@ _MOMENT = 1.0
 
 _NOTHING = core.Succeeded()
 """The encoded result of most handlers."""
-
-
-class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of runs: time, and size of what they store."""
-
-    result_limit: int
-    error_limit: int
-    timeout: timedelta | None = None
-    """The app's."""
 
 
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +104,7 @@ class Runner:
         self._worker = worker
         self._children = None if worker is None else worker.children
         self._threads = ThreadPool()
+        self._programs = ProgramPools(limits)
         self._errors = ErrorOutcomes(tasks, limits.error_limit, self._leaving)
         self.active: ActiveRuns = {} if active is None else active
         self.bodies: dict[Claim, asyncio.Task[None]] = {}
@@ -174,7 +171,7 @@ class Runner:
         # begun must not be cancelled: it would end without a word. It looks before it begins.
         on_loop = task is None or task.is_async or run.on_loop
         body = self.bodies.get(run.job.claim)
-        if body is not None and on_loop and _has_begun(body):
+        if body is not None and on_loop and has_begun(body):
             body.cancel()
 
     def stop_all(self, why: StopCause) -> None:
@@ -182,9 +179,15 @@ class Runner:
         for claim in list(self.active):
             self.stop(claim, why)
 
+    async def leave(self) -> None:
+        """Let processes without a job end in order."""
+        children = () if self._children is None else (self._children.leave(),)
+        await asyncio.gather(self._programs.leave(), *children)
+
     def close(self) -> None:
-        """Let idle threads go, and end what runs in child processes."""
+        """Let idle threads go, and end what runs in other processes."""
         self._threads.close()
+        self._programs.close()
         if self._children is not None:
             self._children.close()
 
@@ -272,15 +275,6 @@ class Runner:
         parts.slots.give(job.queue)
         parts.lines.ended(job.claim)
 
-    def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
-        """Return the time limit of a run: the job's own, then the task's, then the app's."""
-        limit = job.timeout
-        if limit is None:
-            limit = task.settings.timeout
-        if limit is None:
-            limit = self._limits.timeout
-        return limit or None  # no time at all says: no limit
-
     def _returned(self, run: Execution, task: Task[..., Any], value: object) -> Outcome:
         try:
             return core.Succeeded(task.encode_result(value, limit=self._limits.result_limit))
@@ -291,7 +285,9 @@ class Runner:
     async def _within_limits(
         self, run: Execution, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        limit = self._limit(run.job, task)
+        limit = self._limits.time_of(run.job, task.settings.timeout)
+        if task.program is not None:
+            return await self._in_program(run, ProgramCall(current(), task, limit), task.program)
         if self._layers:
             run.move(on_loop=True)
             inner = functools.partial(self._innermost, run, task, args, kwargs)
@@ -322,10 +318,23 @@ class Runner:
             run.move(on_loop=True)
         return await value if inspect.isawaitable(value) else value
 
+    async def _in_program(self, run: Execution, call: ProgramCall, program: Program) -> Any:
+        """Run the job in a process of its program; its middleware runs here, around the call."""
+        run.move(on_loop=True)  # cancelling this body ends the program's run
+        run.enter(entered=False)
+        async with self._programs.lend(program) as lent:
+            run.enter(entered=True)
+
+            async def inner() -> Any:
+                return await (await lent.usable()).value(call)
+
+            work = call_through_middleware(self._layers, call.context, inner)
+            return await self._in_time(run, call.timeout, work)
+
     async def _in_child(self, run: Execution, task: Task[..., Any], children: ChildPool) -> Outcome:
         """Run the handler in a child process; its middleware runs here, around the call."""
         run.move(on_loop=True)  # cancelling this body ends the child's run
-        job, limit = run.job, self._limit(run.job, task)
+        job, limit = run.job, self._limits.time_of(run.job, task.settings.timeout)
         run.enter(entered=False)
         async with children.seat() as seat:
             run.enter(entered=True)
@@ -354,7 +363,7 @@ class Runner:
             async with scope:
                 return await work
         except TimeoutError as error:
-            raise (_timed_out(limit) if scope.expired() else error) from None
+            raise (timed_out(limit) if scope.expired() else error) from None
         finally:
             late.cancel()
 
@@ -382,19 +391,8 @@ class Runner:
             if future.done():
                 return future.result().value()  # just in time
             run.detach(future)
-            raise _timed_out(limit or timedelta(0)) from None
+            raise timed_out(limit or timedelta(0)) from None
         except asyncio.CancelledError:
             run.detach(future)
             raise
         return end.value()
-
-
-def _has_begun(body: asyncio.Task[None]) -> bool:
-    coroutine = body.get_coro()
-    return not inspect.iscoroutine(coroutine) or (
-        inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
-    )
-
-
-def _timed_out(limit: timedelta) -> JobTimeout:
-    return JobTimeout(f"ran longer than its timeout of {limit.total_seconds():g} s")

@@ -20,6 +20,7 @@ from windlass._core.values.secret_types import secrets_of
 from windlass._system.seams import SYSTEM_CLOCK
 from windlass._tasks.context import Context, current
 from windlass._tasks.hooks import CallNext
+from windlass._tasks.options import Program
 from windlass.errors import ConfigError, PayloadError, PayloadTooLarge, WindlassError
 from windlass.integrations.django import get_app
 from windlass.integrations.django._interface import AnyResult, AnyTask, Interface, put
@@ -37,7 +38,8 @@ _RESULT: ContextVar[AnyResult] = ContextVar("windlass_django_result")
 
 def define(app: Windlass, function: Callable[..., Any], alias: str, **options: Any) -> str:
     """Register a function with the ``OPTIONS`` of a backend, and return its name."""
-    if options.get("run_in") == "process":
+    run_in = options.get("run_in")
+    if run_in == "process" or isinstance(run_in, Program):
         message = "tasks of Django run on threads or the loop: leave run_in out of OPTIONS"
         raise ConfigError(message)
     try:

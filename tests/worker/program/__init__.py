@@ -1,0 +1,1 @@
+"""Tests of ``run_in=Program(…)``."""
