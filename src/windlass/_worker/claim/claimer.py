@@ -168,6 +168,8 @@ class Claimer:
             if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
+                # Let the finisher send those outcomes: stores commit them with the claim.
+                await asyncio.sleep(0)
                 total = self._slots.total
                 if self._slots.used < total and len(self._finisher.waiting) < total:
                     return

@@ -63,8 +63,8 @@ class Urgency(IntEnum):
     FIRST = 0
     """Ahead of everything else: for what keeps a worker alive."""
     SOON = 1
-    """Ahead of what can wait, and committed without waiting for what comes behind it: for a claim,
-    whose answer free slots are waiting for."""
+    """Ahead of what can wait, and committed without waiting for what comes behind it: for claims,
+    whose answers free slots are waiting for, and for the outcomes that freed those slots."""
     NORMAL = 2
 
 
@@ -259,7 +259,8 @@ class WriteQueue:
                 continue
             tickets.append(ticket)
             yield ticket.op
-            if ticket.urgency is Urgency.SOON:
+            # An outcome and the claim for its slot share a commit; what can wait does not delay it.
+            if ticket.urgency is Urgency.SOON and not soon:
                 return
             # The simulation gives no time: its groups must not depend on how fast it runs.
             if end < math.inf and monotonic() >= end:

@@ -88,7 +88,7 @@ class SqliteJobs:
             solo=solo,
             head_start=span_us(head_start) if head_start else 0,
         )
-        await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
+        await self._db.write(claim.run, _urgency(total))
         if claim.expired or claim.damaged:
             self._db.subscribers.wake()  # for those who wait for their results
         for job in claim.damaged:
@@ -96,7 +96,8 @@ class SqliteJobs:
         return claim.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        applied = await self._db.write(partial(apply, transitions=transitions))
+        write = partial(apply, transitions=transitions)
+        applied = await self._db.write(write, _urgency(len(transitions)))
         self._db.subscribers.wake()
         return applied
 
@@ -125,6 +126,10 @@ class SqliteJobs:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
         self._db.subscribers.wake()
         return answers
+
+
+def _urgency(jobs: int) -> Urgency:
+    return Urgency.SOON if jobs < _MANY else Urgency.NORMAL
 
 
 def _outlook(
