@@ -35,6 +35,7 @@ from benchmarks.figures import (
     pages,
     rates,
     sleeping,
+    slots,
     streams,
 )
 from benchmarks.place import BACKENDS, Backend, Place, open_place
@@ -46,6 +47,7 @@ Measures = Mapping[str, Callable[[Stage], Awaitable[list[Figure]]]]
 
 MEASURES: Measures = {
     "drain": drain.measure,
+    "slots": slots.measure,
     "enqueue": enqueue.measure,
     "latency": latency.measure,
     "lone": lone.measure,
@@ -66,6 +68,7 @@ MEASURES: Measures = {
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
         "drain",
+        "slots",
         "enqueue",
         "latency",
         "lone",
@@ -83,12 +86,25 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "imports",
     ),
     "postgres": (
-        *("drain", "latency", "lone", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),
+        *(
+            "drain",
+            "slots",
+            "latency",
+            "lone",
+            "flat",
+            "lanes",
+            "closed",
+            "rates",
+            "misfits",
+            "endurance",
+            "pages",
+        ),
         "lists",
         "streams",
     ),
     "redis": (
         "drain",
+        "slots",
         "latency",
         "lone",
         "flat",

@@ -26,8 +26,8 @@ _PAYLOAD = b'["1@example.com","Your order is on its way","shipped",1]'
 _SQLITE = """INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget,
   created_at, payload) VALUES (?, 'bare', 'noop', 1, 0, ?, 5, 5, ?, ?)
 ON CONFLICT (id) DO NOTHING"""
-_POSTGRES = """INSERT INTO windlass.jobs (id, ready, priority, due, created_at, max_attempts, budget,
-  queue, task, payload)
+_POSTGRES = """INSERT INTO windlass.jobs (id, ready, priority, due, created_at, max_attempts,
+  budget, queue, task, payload)
 VALUES ($1, 1, 0, clock_timestamp(), clock_timestamp(), 5, 5, 'bare', 'noop', $2)
 ON CONFLICT (id) DO NOTHING"""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import apsw
 import asyncpg
@@ -47,12 +48,14 @@ async def _run_all(payloads: list[bytes]) -> None:
         await task
 
 
-def _turn(connection: apsw.Connection, ended: dict[int, int], batch: int) -> list[tuple[int, ...]]:
-    with connection:
-        now = time.time_ns() // 1000
-        if ended:
-            connection.execute(bare.FINISH, (now, _encode(ended).decode(), WORKER))
-        return connection.execute(bare.CLAIM, (WORKER, now, batch)).fetchall()
+def _turn(connection: apsw.Connection, ended: dict[int, int], batch: int) -> list[Any]:
+    now = time.time_ns() // 1000
+    connection.execute("BEGIN IMMEDIATE")
+    if ended:
+        connection.execute(bare.FINISH, (now, _encode(ended).decode(), WORKER))
+    claimed = connection.execute(bare.CLAIM, (WORKER, now, batch)).fetchall()
+    connection.execute("COMMIT")
+    return claimed
 
 
 async def on_sqlite(jobs: int, batch: int) -> float:
@@ -61,7 +64,7 @@ async def on_sqlite(jobs: int, batch: int) -> float:
         began = time.perf_counter()
         claimed = _turn(connection, {}, batch)
         while claimed:
-            await _run_all([payload for _, _, payload in claimed])  # type: ignore[misc]
+            await _run_all([payload for _, _, payload in claimed])
             claimed = _turn(connection, {job: number for job, number, _ in claimed}, batch)
         return jobs / (time.perf_counter() - began)
 

@@ -33,6 +33,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
 _NONE = timedelta(0)
+_MANY_SLOTS = 100
+"""From here on running the jobs of a claim takes as long as storing the outcomes of the last one."""
 
 
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,9 +170,11 @@ class Claimer:
             if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
-                # Let the finisher send those outcomes: stores commit them with the claim.
-                await asyncio.sleep(0)
                 total = self._slots.total
+                if total < _MANY_SLOTS:
+                    # Let the finisher send those outcomes: stores commit them with the claim. With
+                    # many slots they are stored while the next jobs run.
+                    await asyncio.sleep(0)
                 if self._slots.used < total and len(self._finisher.waiting) < total:
                     return
         await self._sleep()
