@@ -34,7 +34,7 @@ _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
 _NONE = timedelta(0)
 _MANY_SLOTS = 100
-"""From here on running the jobs of a claim takes as long as storing the outcomes of the last one."""
+"""With as many, running the jobs of one claim takes as long as storing the outcomes of another."""
 
 
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,13 @@ class SqliteJobs:
         self._db.subscribers.wake(changed_queues(jobs, answers))
         return answers
 
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Implement `DirectInserts`."""
+        answers = self._db.write_here(partial(insert, jobs=jobs, strict=True))
+        if answers is not None:
+            self._db.wake_from_thread(changed_queues(jobs, answers))
+        return answers
+
     async def claim(
         self,
         worker: str,
