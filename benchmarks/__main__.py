@@ -28,16 +28,14 @@ from benchmarks.figures import (
     imports,
     lanes,
     latency,
-    lists,
     lone,
     memory,
     misfits,
-    pages,
     rates,
     sleeping,
     slots,
-    streams,
 )
+from benchmarks.figures.dashboard import lists, pages, streams
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes

@@ -107,10 +107,10 @@ async def test_an_end_that_the_server_refuses_fails_alone(
     storage: PostgresStorage, outside: asyncpg.Connection
 ) -> None:
     await outside.execute(
-        """CREATE FUNCTION windlass.no_ends() RETURNS trigger LANGUAGE plpgsql AS
+        """CREATE FUNCTION public.no_ends() RETURNS trigger LANGUAGE plpgsql AS
            $$ BEGIN RAISE EXCEPTION 'no ends here'; END $$;
            CREATE TRIGGER no_ends BEFORE UPDATE ON windlass.jobs FOR EACH ROW
-           WHEN (NEW.state = 2) EXECUTE FUNCTION windlass.no_ends()"""
+           WHEN (NEW.state = 2) EXECUTE FUNCTION public.no_ends()"""
     )
     first = await started(storage)
     (second,) = await add(storage, a_job())
