@@ -26,14 +26,14 @@ from benchmarks.figures import (
     imports,
     lanes,
     latency,
-    lists,
+    lone,
     memory,
     misfits,
-    pages,
     rates,
     sleeping,
-    streams,
+    slots,
 )
+from benchmarks.figures.dashboard import lists, pages, streams
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.progress import Display
 from benchmarks.report import as_json, as_run, machine, show
@@ -44,8 +44,10 @@ Measures = Mapping[str, Callable[[Stage], Awaitable[list[Figure]]]]
 
 MEASURES: Measures = {
     "drain": drain.measure,
+    "slots": slots.measure,
     "enqueue": enqueue.measure,
     "latency": latency.measure,
+    "lone": lone.measure,
     "flat": flat.measure,
     "lanes": lanes.measure,
     "closed": closed.measure,
@@ -63,8 +65,10 @@ MEASURES: Measures = {
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
         "drain",
+        "slots",
         "enqueue",
         "latency",
+        "lone",
         "flat",
         "lanes",
         "closed",
@@ -79,13 +83,27 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "imports",
     ),
     "postgres": (
-        *("drain", "latency", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),
+        *(
+            "drain",
+            "slots",
+            "latency",
+            "lone",
+            "flat",
+            "lanes",
+            "closed",
+            "rates",
+            "misfits",
+            "endurance",
+            "pages",
+        ),
         "lists",
         "streams",
     ),
     "redis": (
         "drain",
+        "slots",
         "latency",
+        "lone",
         "flat",
         "lanes",
         "closed",

@@ -97,7 +97,7 @@ def _file(durability: Durability) -> Iterator[apsw.Connection]:
 
 
 @contextmanager
-def _filled(jobs: int, durability: Durability) -> Iterator[apsw.Connection]:
+def filled(jobs: int, durability: Durability) -> Iterator[apsw.Connection]:
     """Make a file with this many jobs; afterwards each of them must have been finished once."""
     with _file(durability) as connection:
         _insert_by_executemany(connection, _rows(jobs))
@@ -135,7 +135,7 @@ async def _drain(connection: apsw.Connection) -> None:
 
 def drain(jobs: int, durability: Durability = "full") -> float:
     """Jobs per second through the whole bare loop."""
-    with _filled(jobs, durability) as connection:
+    with filled(jobs, durability) as connection:
         began = time.perf_counter()
         with asyncio.Runner(loop_factory=fastest.new_event_loop) as runner:
             runner.run(_drain(connection))
@@ -144,7 +144,7 @@ def drain(jobs: int, durability: Durability = "full") -> float:
 
 def claim_and_finish(jobs: int, durability: Durability = "full") -> float:
     """Jobs per second through the same two statements, running nothing in between."""
-    with _filled(jobs, durability) as connection:
+    with filled(jobs, durability) as connection:
         began = time.perf_counter()
         while claimed := _claim(connection):
             _finish(connection, claimed)

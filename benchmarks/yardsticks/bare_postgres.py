@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(Payload).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def _fill(connection: Any, jobs: int) -> None:
+async def fill(connection: Any, jobs: int) -> None:
     await connection.execute(SCHEMA)
     for start in range(0, jobs, INSERT_BATCH):
         numbers = range(start, min(start + INSERT_BATCH, jobs))
@@ -77,7 +77,7 @@ async def _run(payload: bytes) -> None:
 
 async def _loop(url: str, jobs: int, *, running: bool) -> float:
     connection = await asyncpg.connect(url)
-    await _fill(connection, jobs)
+    await fill(connection, jobs)
     claim, finish = await connection.prepare(CLAIM), await connection.prepare(FINISH)
     began = time.perf_counter()
     while claimed := await claim.fetch(WORKER, BATCH):

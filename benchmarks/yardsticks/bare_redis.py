@@ -61,7 +61,7 @@ _decode = msgspec.json.Decoder(Payload).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def _fill(connection: Any, jobs: int) -> None:
+async def fill(connection: Any, jobs: int) -> None:
     for start in range(0, jobs, INSERT_BATCH):
         numbers = range(start, min(start + INSERT_BATCH, jobs))
         payloads = {
@@ -87,7 +87,7 @@ async def _run(payload: bytes) -> None:
 
 async def _loop(url: str, jobs: int, *, running: bool) -> float:
     connection = Redis.from_url(url)
-    await _fill(connection, jobs)
+    await fill(connection, jobs)
     claim, finish = connection.register_script(CLAIM), connection.register_script(FINISH)
     began = time.perf_counter()
     while claimed := await claim(KEYS, [WORKER, BATCH]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from windlass._client.client import Client
 from windlass._client.connections import Connections
 from windlass._system.forks import keep_open, renew_in_child
 from windlass._system.greenlets import (
@@ -176,6 +177,19 @@ class BlockingLoop:
             raise
         try:
             return serving.wait_for(work)
+        finally:
+            serving.end()
+
+    def call_past(self, use: Callable[[Client], R | None]) -> R | None:
+        """Call ``use`` on this thread, with the client that the loop has opened. None where there
+        is no such client, or where `run` would refuse: `run` then does the work, or says why not.
+        """
+        serving = self._serving
+        if serving is None or serving.green or _on_a_loop() or not serving.begin():
+            return None
+        try:
+            client = self._connections.client_of(serving.loop)
+            return None if client is None else use(client)
         finally:
             serving.end()
 

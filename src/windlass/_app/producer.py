@@ -74,16 +74,21 @@ class Producer:
             return jobs[0]
         if self.hooks.enqueue_hooks and not hooked:
             call = self.hooks.changed_call(call)
-        if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
-            self._check_tasks((call,))
-        if (context := RUN.get(None)) is not None:
-            call = self._inheritance.inherit(call, context.claimed)
+        call = self._completed(call)
         try:
             client = await self._connections.client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the id
             own = self._unopened(error, None if job_id is None else [job_id], 1)
             raise own from own.__cause__
         return await client.enqueue(call, job_id)
+
+    def _completed(self, call: Call[R]) -> Call[R]:
+        """Return a call with what it inherits from the running job. Refuse tasks of other apps."""
+        if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
+            self._check_tasks((call,))
+        if (context := RUN.get(None)) is not None:
+            call = self._inheritance.inherit(call, context.claimed)
+        return call
 
     def enqueue_call_sync(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """Store one call from code without an event loop."""
@@ -94,6 +99,11 @@ class Producer:
             return jobs[0]
         if self.hooks.enqueue_hooks:
             call = self.hooks.changed_call(call)
+        job = self._loop.call_past(
+            lambda client: client.enqueue_here(self._completed(call), job_id)
+        )
+        if job is not None:
+            return job
         by_name = isinstance(call.task, NamedTask)
         instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
         work = self.enqueue_call(call, job_id=job_id, hooked=True)

@@ -30,7 +30,7 @@ from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.jobs import Inserted, Settled
+from windlass._storage.protocol.jobs import DirectInserts, Inserted, Settled
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass._system.seams import Seams
@@ -188,6 +188,7 @@ class Client:
         self._keyed: Inserter = Batcher(self._insert, largest=_FLUSH)
         self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
+        self._direct = storage.jobs if isinstance(storage.jobs, DirectInserts) else None
         self._waiter = ResultWaiter(storage)
         if not storage.shared:  # no other storage has a bound
             self.surround(WaitForRoom)
@@ -196,6 +197,7 @@ class Client:
 
     def surround(self, wrap: Callable[[Inserter], Inserter]) -> None:
         """Wrap every insert. Without a wrapper it costs nothing."""
+        self._direct = None  # it would go past the wrapper
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
     async def _insert(self, news: Sequence[NewJob]) -> Sequence[Inserted]:
@@ -223,6 +225,23 @@ class Client:
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
+
+    def enqueue_here(self, call: Call[R], job_id: JobId | None = None) -> Job[R] | None:
+        """Store one call on this thread, which is not the event loop's. None: the store cannot do
+        that now, or something on the event loop takes part.
+        """
+        direct = self._direct
+        if direct is None or self._bus.heard:
+            return None
+        new = self._new(call, job_id)
+        if new.limits or new.on_failure is not None or new.unique is not None:
+            return None
+        try:
+            replies = direct.insert_here((new,))
+        except BaseException as error:
+            note_ids(error, (new.id,))
+            raise
+        return None if replies is None else job_for(self._handles, call, replies[0])
 
     async def _tell_expired(self, expired: Sequence[JobId], ids: Sequence[JobId]) -> None:
         """``ids``: of the jobs that are stored by now, which a cancellation has to name."""

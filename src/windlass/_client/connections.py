@@ -53,6 +53,11 @@ class Connections:
             opened = await self._opened()
         return opened.client
 
+    def client_of(self, loop: asyncio.AbstractEventLoop) -> Client | None:
+        """Return the client that this process has opened on another event loop, if it has."""
+        opened = self._open.get(loop)
+        return None if opened is None or self._pid != os.getpid() else opened.client
+
     async def storage(self) -> Storage:
         """Return the storage, opened for this event loop."""
         return (await self._opened()).storage

@@ -746,3 +746,80 @@ def test_an_op_needs_a_running_loop(files: DatabaseFiles) -> None:
     writer = InlineWriter(Transactor(FileSource(files)))
     with pytest.raises(RuntimeError, match="no running event loop"):
         writer.submit(insert(1))
+
+
+# --- on the calling thread ------------------------------------------------------------------
+
+
+async def test_a_thread_runs_an_op_itself_while_the_writer_is_idle(
+    writer: Writer, files: DatabaseFiles
+) -> None:
+    threads: list[int] = []
+
+    def op(connection: apsw.Connection, now: int) -> object:
+        threads.append(threading.get_ident())
+        return insert(1)(connection, now)
+
+    def call() -> tuple[object, int]:
+        return writer.run_here(op), threading.get_ident()
+
+    answer, mine = await asyncio.to_thread(call)
+    assert (answer, threads) == (1, [mine])
+    assert stored(files) == [1]
+    assert await writer.submit(insert(2)) == 2
+    assert stored(files) == [1, 2]
+
+
+async def test_a_thread_runs_nothing_while_the_writer_writes(
+    writer: Writer, files: DatabaseFiles
+) -> None:
+    gate = Gate()
+    busy = writer.submit(gate)
+    await gate.inside()
+    assert await asyncio.to_thread(writer.run_here, insert(1)) is None
+    gate.leave.set()
+    await busy
+    assert stored(files) == []
+
+
+async def test_a_thread_waits_for_no_other_process(writer: Writer, files: DatabaseFiles) -> None:
+    await writer.submit(rows)
+    other = connect(files.path)
+    other.execute("BEGIN IMMEDIATE")
+    assert await asyncio.to_thread(writer.run_here, insert(1)) is None
+    other.execute("ROLLBACK")
+    disconnect(other)
+    assert await asyncio.to_thread(writer.run_here, insert(2)) == 2
+    assert stored(files) == [2]
+
+
+async def test_an_op_that_fails_on_the_calling_thread_stores_nothing(
+    writer: Writer, files: DatabaseFiles
+) -> None:
+    with pytest.raises(KeyError, match="planted"):
+        await asyncio.to_thread(writer.run_here, failing)
+    assert stored(files) == []
+
+
+async def test_a_closed_writer_runs_nothing_on_other_threads(files: DatabaseFiles) -> None:
+    writer = Writer(CountingTransactor(FileSource(files)))
+    await writer.close()
+    assert await asyncio.to_thread(writer.run_here, insert(1)) is None
+    assert stored(files) == []
+
+
+async def test_an_outcome_and_the_claim_for_its_slot_share_a_commit(
+    files: DatabaseFiles,
+) -> None:
+    transactor = CountingTransactor(FileSource(files))
+    writer = Writer(transactor)
+    gate = Gate()
+    busy = writer.submit(gate)
+    await gate.inside()
+    soon = [writer.submit(insert(n), Urgency.SOON) for n in (1, 2)]
+    later = writer.submit(insert(3))
+    gate.leave.set()
+    await asyncio.gather(busy, *soon, later)
+    await writer.close()
+    # The gate's own group takes what waits behind it: both urgent ones, and it ends there.
+    assert transactor.groups == [3, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -17,6 +17,7 @@ __all__ = [
     "Applied",
     "CancelAnswer",
     "ClaimReply",
+    "DirectInserts",
     "Inserted",
     "JobStore",
     "Outlook",
@@ -292,4 +293,15 @@ class JobStore(Protocol):
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         """Cancel waiting jobs at once; ask the workers of running ones. Answers in order."""
+        ...
+
+
+@runtime_checkable
+class DirectInserts(Protocol):
+    """A `JobStore` that can store jobs on the calling thread, without its event loop."""
+
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Store plain jobs as `JobStore.insert` does, on this thread, which is none of an event
+        loop. None: it cannot be done at once, and nothing was stored.
+        """
         ...

@@ -33,6 +33,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
 _NONE = timedelta(0)
+_MANY_SLOTS = 100
+"""With as many, running the jobs of one claim takes as long as storing the outcomes of another."""
 
 
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +171,10 @@ class Claimer:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
                 total = self._slots.total
+                if total < _MANY_SLOTS:
+                    # Let the finisher send those outcomes: stores commit them with the claim. With
+                    # many slots they are stored while the next jobs run.
+                    await asyncio.sleep(0)
                 if self._slots.used < total and len(self._finisher.waiting) < total:
                     return
         await self._sleep()

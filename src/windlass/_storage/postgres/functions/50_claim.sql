@@ -14,9 +14,33 @@ LANGUAGE sql STABLE AS $$
            END
 $$;
 
+-- Which locks a claim on these queues needs. Where no queue has lanes, limited jobs that fall due, solo
+-- jobs, a cool-down by a clock that was set back, or a number of jobs that may run at once, there is
+-- nothing to lock.
+CREATE OR REPLACE FUNCTION claim_locks(
+    p_queues text[], p_now timestamptz, OUT lanes boolean, OUT queues boolean
+)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT bool_or(
+               EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
+               OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
+               OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > p_now)
+                   AND is_set_back(us_of(p_now)))
+               OR EXISTS (SELECT 1 FROM (SELECT j.gates, j.solo FROM jobs j
+                                          WHERE j.queue BETWEEN q.queue AND q.queue
+                                            AND j.ready = 0 AND j.due <= p_now
+                                          ORDER BY j.queue, j.due, j.seq LIMIT 500) AS d
+                           WHERE d.solo OR d.gates IS NOT NULL)),
+           bool_or((SELECT c.max_running FROM queues c WHERE c.name = q.queue) IS NOT NULL)
+      INTO lanes, queues FROM unnest(p_queues) AS q (queue);
+END $$;
+
 -- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
 -- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
 -- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
+-- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then, so jobs
+-- that need one are left to the next claim.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -24,7 +48,8 @@ $$;
 -- becomes claimable (microseconds since the epoch); extras, the ids of the jobs that were discarded.
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
-    p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0
+    p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0,
+    p_locks boolean DEFAULT true
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -40,8 +65,8 @@ DECLARE
     v_room integer;
     v_running_room integer;
     v_expiries integer := 500;
-    v_locked boolean;
-    v_capped boolean;
+    v_locked boolean := false;
+    v_capped boolean := false;
     v_counted text[];
     v_queue text;
     v_look record;
@@ -79,20 +104,9 @@ BEGIN
     -- A claim that a crash of the server takes back would be given to another worker under the
     -- same number, so it is always durable.
     PERFORM commit_durably(true);
-    -- Where no queue has lanes, limited jobs that fall due, solo jobs, a cool-down by a clock that was set
-    -- back, or a number of jobs that may run at once, there is nothing to lock.
-    SELECT bool_or(
-               EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
-               OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
-               OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > v_now)
-                   AND is_set_back(us_of(v_now)))
-               OR EXISTS (SELECT 1 FROM (SELECT j.gates, j.solo FROM jobs j
-                                          WHERE j.queue BETWEEN q.queue AND q.queue
-                                            AND j.ready = 0 AND j.due <= v_now
-                                          ORDER BY j.queue, j.due, j.seq LIMIT 500) AS d
-                           WHERE d.solo OR d.gates IS NOT NULL)),
-           bool_or((SELECT c.max_running FROM queues c WHERE c.name = q.queue) IS NOT NULL)
-      INTO v_locked, v_capped FROM unnest(p_queues) AS q (queue);
+    IF p_locks THEN
+        SELECT l.lanes, l.queues INTO v_locked, v_capped FROM claim_locks(p_queues, v_now) AS l;
+    END IF;
     IF v_locked THEN
         PERFORM lock_lanes();
         PERFORM mend_gates(us_of(v_now));
@@ -297,4 +311,45 @@ BEGIN
     payload := NULL;
     extras := v_expired;
     RETURN NEXT;
+END $$;
+
+-- `JobStore.apply` and `JobStore.claim` in one transaction, for successes as `apply_successes` takes
+-- them and a claim that is not solo. Both halves see the instant of the first.
+--
+-- The locks of both halves come before the first row: the order is lanes, queues, jobs. The claim may
+-- not wait for lanes or queues once jobs are locked, so where it needs them nothing is done: one row
+-- with number 2, and the caller does the halves apart.
+--
+-- Else the first row is about the ends: seq NULL; number 1; due, the store's now; extras, the verdicts
+-- and behind them the verbs (NULL: all were applied). The others are those of `claim_jobs`.
+CREATE OR REPLACE FUNCTION end_and_claim(
+    p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text, p_result bytea,
+    p_worker text, p_queues text[], p_limits integer[], p_total integer, p_known integer,
+    p_head_start bigint
+) RETURNS TABLE (
+    seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
+    due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
+    priority integer
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_needs record;
+    v_ends record;
+BEGIN
+    SELECT l.lanes, l.queues INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
+    IF v_needs.lanes OR v_needs.queues THEN
+        number := 2;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT a.* INTO v_ends
+      FROM apply_successes(v_now, p_durable, p_seqs, p_number, p_by, p_result) AS a;
+    number := 1;
+    due := v_ends.at;
+    extras := v_ends.verdicts || v_ends.verbs;
+    RETURN NEXT;
+    RETURN QUERY
+    SELECT c.* FROM claim_jobs(v_now, p_worker, p_queues, p_limits, p_total, false, p_known,
+                               p_head_start, false) AS c;
 END $$;

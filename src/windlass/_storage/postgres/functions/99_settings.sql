@@ -11,7 +11,7 @@ DECLARE
     -- No settings at all: setting them takes time. These are called for every job or limit, and
     -- only by functions that have all of them.
     v_bare constant text[] := '{
-        after, ask_bucket, bucket_bottoms, charge_gates, commit_durably, copied_from, extras_of,
+        after, ask_bucket, bucket_bottoms, charge_gates, claim_locks, commit_durably, copied_from, extras_of,
         find_bay, find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage, has_tag,
         hasten, is_set_back, is_wanted, mark_charged, may_forgive, meet_key, mend_gates, mentions,
         names_in, order_matters, order_one, reckon_from, refuse_other_calls, replace_waiting,
@@ -36,7 +36,7 @@ DECLARE
     -- They join tables: row by row, without hashes or merges.
     v_joins constant text[] := '{
         append_events, append_logs, apply_successes, apply_transitions, breaker_states,
-        cancel_jobs, claim_jobs, count_queue, end_waiting, forget_gates, free_keys, gather_waiting,
+        cancel_jobs, claim_jobs, count_queue, end_and_claim, end_waiting, forget_gates, free_keys, gather_waiting,
         give_back, insert_jobs, insert_plain_jobs, is_claimable, limit_states, list_jobs,
         meet_holders, next_in_list, order_jobs, outlook, place_waiting, postpone_bays,
         put_schedules, read_events, read_logs, report_progress, restore_events, restore_jobs,

@@ -33,6 +33,7 @@ from windlass._storage.postgres.jobs.insert import (
     plain_args,
     raise_if_key_busy,
 )
+from windlass._storage.postgres.jobs.turns import Turns
 from windlass._storage.postgres.limits.limits import limit_error_of
 from windlass._storage.protocol.jobs import (
     Applied,
@@ -55,6 +56,7 @@ _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
+_END_AND_CLAIM = _SQL["end_and_claim"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
@@ -65,11 +67,14 @@ _NONE = timedelta(0)
 
 
 class PostgresJobs:
-    """A `JobStore`. Every operation is one statement, and so one transaction."""
+    """A `JobStore`. Every operation is one statement, and so one transaction; a worker's ends and
+    its next claim may share one.
+    """
 
     def __init__(self, database: PostgresDatabase, on_ended: Callable[[int], None]) -> None:
         """Make the store. ``on_ended`` gets the number of claims that an operation has ended."""
         self._db, self._on_ended = database, on_ended
+        self._turns = Turns(self._end_and_claim)
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
@@ -112,18 +117,21 @@ class PostgresJobs:
         solo: bool = False,
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
+        args = (
+            self._db.instant(),
+            worker,
+            [want.queue for want in wants],
+            [min(max(want.limit, 0), _MANY) for want in wants],
+            min(max(total, 0), _MANY),
+            solo,
+            self._db.known,
+            span_us(head_start),
+        )
         try:
-            *rows, about = await self._db.fetch(
-                self._db.sql(_CLAIM),
-                self._db.instant(),
-                worker,
-                [want.queue for want in wants],
-                [min(max(want.limit, 0), _MANY) for want in wants],
-                min(max(total, 0), _MANY),
-                solo,
-                self._db.known,
-                span_us(head_start),
-            )
+            if solo:
+                *rows, about = await self._claim_alone(args)
+            else:
+                *rows, about = await self._turns.claim(args, self._claim_alone)
         except FunctionError as refused:
             refuse_newer(int(refused.detail), self._db.known, self._place)
         except StorageReplaced:
@@ -142,6 +150,17 @@ class PostgresJobs:
             expired=expired or (),
         )
 
+    async def _claim_alone(self, args: Sequence[Any]) -> list[Row]:
+        return await self._db.fetch(self._db.sql(_CLAIM), *args)
+
+    async def _succeed_alone(self, args: Sequence[Any]) -> list[Row]:
+        return await self._db.fetch(self._db.sql(_SUCCEED), *args)
+
+    async def _end_and_claim(self, ends: Sequence[Any], claim: Sequence[Any]) -> list[Row]:
+        _, worker, queues, limits, total, _, known, head_start = claim
+        asked = (worker, queues, limits, total, known, head_start)
+        return await self._db.fetch(self._db.sql(_END_AND_CLAIM), *ends, *asked)
+
     @property
     def _place(self) -> str:
         return f"the schema {self._db.schema} at {self._db.work.where}"
@@ -159,7 +178,7 @@ class PostgresJobs:
         alike = success_args(ordered)
         now, durable = self._db.instant(), self._db.durable
         if alike is not None:
-            rows = await self._db.fetch(self._db.sql(_SUCCEED), now, durable, *alike)
+            rows = await self._turns.end((now, durable, *alike), self._succeed_alone)
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)

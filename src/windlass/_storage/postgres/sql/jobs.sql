@@ -32,6 +32,11 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
 -- name: succeed
 SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
+-- name: end_and_claim
+SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras,
+       priority
+  FROM windlass.end_and_claim($1, $2, $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12);
+
 -- name: outlook
 -- A newer major version is for the claim to refuse.
 SELECT at,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import NoReturn, Protocol, TypeVar
 
@@ -10,7 +12,7 @@ import apsw
 from windlass._core.values.instants import span_us
 from windlass._storage.shared.migrations import last_of_major, refuse_newer
 from windlass._storage.shared.reader_thread import run_on_reader_thread
-from windlass._storage.shared.subscribers import Subscribers
+from windlass._storage.shared.subscribers import QueueNames, Subscribers
 from windlass._storage.sqlite.io.transactor import ReadConnections, Reader, closed_error
 from windlass._storage.sqlite.io.writer import Submit
 from windlass._storage.timings import Timings
@@ -26,6 +28,8 @@ class WriterProtocol(Protocol):
 
     @property
     def submit(self) -> Submit: ...
+
+    def run_here(self, op: Callable[[apsw.Connection, int], T]) -> T | None: ...
 
     async def close(self) -> None: ...
 
@@ -73,9 +77,20 @@ class SqliteDatabase:
         self.boot: str = readers.boot
         self._closed = False
         self.subscribers: Subscribers = Subscribers()
+        self._loop = asyncio.get_running_loop()
 
     def since_boot(self) -> int:
         return span_us(self.clock.boot())
+
+    def write_here(self, op: Callable[[apsw.Connection, int], T]) -> T | None:
+        """Run ``op`` on this thread, which is not the event loop's; None: not now."""
+        return self._writer.run_here(op)
+
+    def wake_from_thread(self, queues: QueueNames) -> None:
+        """Wake subscribers after a commit on another thread than theirs."""
+        if self.subscribers:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and they with it
+                self._loop.call_soon_threadsafe(self.subscribers.wake, queues)
 
     async def ask(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op`` off the event loop, on one snapshot: for what people ask. It must exhaust

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import apsw
 
 from windlass._storage.sqlite.io.transactor import FailedOp, Transactor
 from windlass._storage.sqlite.io.writer import (
@@ -19,6 +22,8 @@ from windlass._storage.timings import Durations
 from windlass.errors import StoreBusy
 
 __all__ = ["InlineWriter", "SimulatedFaults"]
+
+T = TypeVar("T")
 
 
 class SimulatedFaults(Protocol):
@@ -87,6 +92,10 @@ class InlineWriter:
             return self._queue.run_group(patience=0, seconds=math.inf)
         except StoreBusy as error:
             return [(ticket, FailedOp(error)) for ticket in self._queue.clear()]
+
+    def run_here(self, op: Callable[[apsw.Connection, int], T]) -> T | None:  # noqa: ARG002
+        """Run nothing: the simulation has one thread."""
+        return None
 
     async def close(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Write what waits, then close the connection."""

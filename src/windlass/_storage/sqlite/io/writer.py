@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import IntEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import apsw
 import msgspec
@@ -63,8 +63,8 @@ class Urgency(IntEnum):
     FIRST = 0
     """Ahead of everything else: for what keeps a worker alive."""
     SOON = 1
-    """Ahead of what can wait, and committed without waiting for what comes behind it: for a claim,
-    whose answer free slots are waiting for."""
+    """Ahead of what can wait, and committed without waiting for what comes behind it: for claims,
+    whose answers free slots are waiting for, and for the outcomes that freed those slots."""
     NORMAL = 2
 
 
@@ -259,7 +259,8 @@ class WriteQueue:
                 continue
             tickets.append(ticket)
             yield ticket.op
-            if ticket.urgency is Urgency.SOON:
+            # An outcome and the claim for its slot share a commit; what can wait does not delay it.
+            if ticket.urgency is Urgency.SOON and not soon:
                 return
             # The simulation gives no time: its groups must not depend on how fast it runs.
             if end < math.inf and monotonic() >= end:
@@ -286,6 +287,11 @@ class WriteQueue:
         with self._lock:
             self._refusal = self._refusal or refusal
 
+    @property
+    def open(self) -> bool:
+        """Whether ops are taken in, by this process."""
+        return self._refusal is None and os.getpid() == self.pid
+
     def close(self) -> None:
         """Take nothing in any more."""
         path = self.transactor.source.path
@@ -293,7 +299,11 @@ class WriteQueue:
 
 
 class Writer:
-    """Runs groups on a daemon thread, from the first op on."""
+    """Runs groups on a daemon thread, from the first op on.
+
+    A thread without an event loop may run one op itself while the writer's thread has nothing to
+    do: that spares it two changes of threads.
+    """
 
     def __init__(self, transactor: Transactor, timings: Durations | None = None) -> None:
         """Make a writer. ``timings`` counts how long ops take."""
@@ -301,6 +311,8 @@ class Writer:
         self._queue = WriteQueue(transactor, functools.partial(self._bell.put, None), timings)
         self.submit: Submit = self._queue.submit
         self.transactor: Transactor = transactor
+        self._timings = timings or Durations()
+        self._connection = threading.Lock()  # held by the thread that uses the connection
         self._stopping = False
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._ended.set_running_or_notify_cancel()  # no waiting caller can cancel it
@@ -312,12 +324,35 @@ class Writer:
                 self._bell.get()
                 continue
             try:
-                pairs = self._queue.run_group(patience=_PATIENCE, seconds=_GROUP_SECONDS)
+                with self._connection:
+                    pairs = self._queue.run_group(patience=_PATIENCE, seconds=_GROUP_SECONDS)
             except StoreBusy:
                 continue  # the deadlines of the waiting ops decide how long this takes
             self._deliver(pairs)
-        self.transactor.close()
+        with self._connection:
+            self.transactor.close()
         self._ended.set_result(None)
+
+    def run_here(self, op: Callable[[apsw.Connection, int], T]) -> T | None:
+        """Run ``op`` in a write transaction on this thread. None: it was not run, because the
+        writer, or another process, is writing.
+        """
+        if not self._connection.acquire(blocking=False):
+            return None
+        try:
+            if self._stopping or not self._queue.open or any(self._queue.lines):
+                return None
+            began = monotonic()
+            (result,) = self.transactor.run([op], patience=0)
+        except StoreBusy:
+            return None
+        finally:
+            self._connection.release()
+        failed = type(result) is FailedOp
+        self._timings.add(monotonic() - began, failed=failed)
+        if failed:
+            raise result.error
+        return cast("T", result)
 
     def _deliver(self, pairs: Sequence[AnsweredOp]) -> None:
         """Wake each event loop once, however many of its ops were in the group."""

@@ -71,6 +71,13 @@ class SqliteJobs:
         self._db.subscribers.wake(changed_queues(jobs, answers))
         return answers
 
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Implement `DirectInserts`."""
+        answers = self._db.write_here(partial(insert, jobs=jobs, strict=True))
+        if answers is not None:
+            self._db.wake_from_thread(changed_queues(jobs, answers))
+        return answers
+
     async def claim(
         self,
         worker: str,
@@ -88,7 +95,7 @@ class SqliteJobs:
             solo=solo,
             head_start=span_us(head_start) if head_start else 0,
         )
-        await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
+        await self._db.write(claim.run, _urgency(total))
         if claim.expired or claim.damaged:
             self._db.subscribers.wake()  # for those who wait for their results
         for job in claim.damaged:
@@ -96,7 +103,8 @@ class SqliteJobs:
         return claim.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        applied = await self._db.write(partial(apply, transitions=transitions))
+        write = partial(apply, transitions=transitions)
+        applied = await self._db.write(write, _urgency(len(transitions)))
         self._db.subscribers.wake()
         return applied
 
@@ -125,6 +133,10 @@ class SqliteJobs:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
         self._db.subscribers.wake()
         return answers
+
+
+def _urgency(jobs: int) -> Urgency:
+    return Urgency.SOON if jobs < _MANY else Urgency.NORMAL
 
 
 def _outlook(

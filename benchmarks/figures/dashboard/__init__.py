@@ -1,0 +1,1 @@
+"""Figures of what people look at: pages, lists and live streams."""

@@ -1,0 +1,202 @@
+"""A worker's ends and its next claim: one transaction where no lock is needed, two elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from windlass._core.job.job import ClaimedJob
+from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import succeed
+from windlass._core.limits.queue_settings import QueueSettings
+from windlass._storage.postgres import PostgresStorage, open_postgres
+from windlass._storage.protocol.jobs import Applied, ClaimReply, Verdict, Want
+from windlass.errors import InvalidArgument
+from windlass.testing.conformance.steps import (
+    a_job,
+    add,
+    at_most,
+    enlist,
+    ids,
+    limited,
+    look,
+    started,
+)
+
+QUEUE = "default"
+
+
+@pytest.fixture
+async def storage(postgres_url: str) -> AsyncIterator[PostgresStorage]:
+    opened = await open_postgres(postgres_url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def outside(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def turn(storage: PostgresStorage, *ended: ClaimedJob) -> tuple[Applied, ClaimReply]:
+    """End these and claim one more, asked for at once."""
+    applied, reply = await asyncio.gather(
+        storage.jobs.apply([succeed(job, by="w1", result=b"1") for job in ended]),
+        storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1),
+    )
+    return applied, reply
+
+
+async def transaction_of(outside: asyncpg.Connection, job: ClaimedJob) -> object:
+    """Return the transaction that wrote the job last."""
+    text = "SELECT xmin::text FROM windlass.jobs WHERE seq = $1"
+    return await outside.fetchval(text, job.claim.seq)
+
+
+async def test_ends_and_the_next_claim_share_a_transaction(
+    storage: PostgresStorage, outside: asyncpg.Connection
+) -> None:
+    first = await started(storage)
+    (second,) = await add(storage, a_job())
+    applied, reply = await turn(storage, first)
+    assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
+    assert ids(reply.jobs) == [second]
+    assert applied.at == reply.at
+    assert await transaction_of(outside, first) == await transaction_of(outside, reply.jobs[0])
+
+
+async def test_a_refused_end_does_not_keep_the_claim_from_its_job(
+    storage: PostgresStorage,
+) -> None:
+    first = await started(storage)
+    await turn(storage, first)
+    (second,) = await add(storage, a_job())
+    late = succeed(first, by="another", result=b"1")
+    applied, reply = await asyncio.gather(
+        storage.jobs.apply([late]), storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1)
+    )
+    assert [answer.verdict for answer in applied.answers] == [Verdict.REFUSED]
+    assert ids(reply.jobs) == [second]
+
+
+@pytest.mark.parametrize("lock", ["lanes", "queues"])
+async def test_where_the_claim_needs_a_lock_the_halves_go_apart(
+    storage: PostgresStorage, outside: asyncpg.Connection, lock: str
+) -> None:
+    if lock == "queues":
+        await storage.queues.change(QUEUE, QueueSettings(max_running=1), old=QueueSettings())
+        first = await started(storage)
+        (second,) = await add(storage, a_job())
+    else:
+        await at_most(storage, one=1)
+        first = await started(storage, limited("one"))
+        (second,) = await add(storage, limited("one"))
+    applied, reply = await turn(storage, first)
+    assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
+    # The end came first, so its unit is free.
+    assert ids(reply.jobs) == [second]
+    assert await transaction_of(outside, first) != await transaction_of(outside, reply.jobs[0])
+
+
+async def test_an_end_that_the_server_refuses_fails_alone(
+    storage: PostgresStorage, outside: asyncpg.Connection
+) -> None:
+    await outside.execute(
+        """CREATE FUNCTION public.no_ends() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE EXCEPTION 'no ends here'; END $$;
+           CREATE TRIGGER no_ends BEFORE UPDATE ON windlass.jobs FOR EACH ROW
+           WHEN (NEW.state = 2) EXECUTE FUNCTION public.no_ends()"""
+    )
+    first = await started(storage)
+    (second,) = await add(storage, a_job())
+    end, reply = await asyncio.gather(
+        storage.jobs.apply([succeed(first, by="w1", result=b"1")]),
+        storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1),
+        return_exceptions=True,
+    )
+    assert isinstance(end, InvalidArgument)
+    assert isinstance(reply, ClaimReply)
+    assert ids(reply.jobs) == [second]
+    assert (await look(storage, first)).state is State.RUNNING
+
+
+async def test_a_caller_that_is_cancelled_does_not_take_the_other_half_with_it(
+    storage: PostgresStorage,
+) -> None:
+    first = await started(storage)
+    await add(storage, a_job())
+    claiming = asyncio.create_task(storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1))
+    ending = asyncio.create_task(storage.jobs.apply([succeed(first, by="w1", result=b"1")]))
+    await asyncio.sleep(0)
+    claiming.cancel()
+    applied = await ending
+    assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
+    assert claiming.cancelled() or claiming.cancelling()
+
+
+async def test_turns_beside_cancelled_limited_jobs_never_deadlock(postgres_url: str) -> None:
+    stores = [await open_postgres(postgres_url) for _ in range(3)]
+    one, other, people = stores
+    await at_most(one, two=2)
+    await enlist(one, "w2")
+    many = 60
+    named = await add(one, *(limited("two") if n % 3 == 0 else a_job() for n in range(many)))
+
+    async def work(storage: PostgresStorage, name: str) -> None:
+        held: list[ClaimedJob] = []
+        idle = 0
+        while idle < 5:
+            ends = [succeed(job, by=name, result=b"1") for job in held]
+            asked = storage.jobs.claim(name, [Want(QUEUE, 3)], total=3)
+            if ends:
+                _, reply = await asyncio.gather(storage.jobs.apply(ends), asked)
+            else:
+                reply = await asked
+            held = list(reply.jobs)
+            idle = 0 if held else idle + 1
+
+    async def cancel() -> None:
+        for start in range(0, many, 5):
+            await people.jobs.cancel(named[start : start + 5])
+
+    before = await deadlocks(postgres_url)
+    async with asyncio.timeout(60):
+        await asyncio.gather(work(one, "w1"), work(other, "w2"), cancel())
+    assert await deadlocks(postgres_url) == before
+    found = await one.admin.get(named)
+    assert {job.state for job in found if job is not None} <= {State.SUCCEEDED, State.CANCELLED}
+    for storage in stores:
+        await storage.close()
+
+
+async def deadlocks(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("SELECT pg_stat_clear_snapshot()")
+        text = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        return int(await connection.fetchval(text))
+    finally:
+        await connection.close()
+
+
+async def test_a_second_claim_does_not_wait_for_the_first_one_to_be_sent(
+    storage: PostgresStorage,
+) -> None:
+    await enlist(storage, "w1", "w2")
+    named = await add(storage, a_job(), a_job())
+    replies = await asyncio.gather(
+        storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1),
+        storage.jobs.claim("w2", [Want(QUEUE, 1)], total=1),
+    )
+    assert sorted(job.claim.job for reply in replies for job in reply.jobs) == sorted(named)
+    assert await claim_none(storage)
+
+
+async def claim_none(storage: PostgresStorage) -> bool:
+    reply = await storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1)
+    return not reply.jobs
