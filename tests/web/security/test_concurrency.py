@@ -25,6 +25,7 @@ from windlass.admin import (
     OverviewAdmin,
     QueueAdmin,
     StatsAdmin,
+    StorageAdmin,
 )
 
 LARGE: tuple[tuple[Any, str], ...] = (
@@ -33,6 +34,9 @@ LARGE: tuple[tuple[Any, str], ...] = (
     (JobAdmin, "search"),
     (StatsAdmin, "series"),
     (StatsAdmin, "activity"),
+    (StatsAdmin, "hosts"),
+    (StatsAdmin, "storage"),
+    (StorageAdmin, "timeline"),
     (OverviewAdmin, "snapshot"),
     (ErrorAdmin, "groups"),
     (DoctorAdmin, "check"),
