@@ -10,10 +10,10 @@ from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport
 from windlass._admin.doctor.doctor import DoctorAdmin
 from windlass._admin.doctor.finding import Finding
 from windlass._admin.errors import ErrorAdmin
-from windlass._admin.events import EventFilter, EventPage
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.explain import Explanation
 from windlass._admin.jobs.bulk import BulkProgress, BulkReport
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.jobs.jobs import JobAdmin
 from windlass._admin.jobs.read import Count
 from windlass._admin.limits import LimitAdmin, LimitReport

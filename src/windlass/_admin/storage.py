@@ -9,7 +9,7 @@ import msgspec
 
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
 from windlass._admin.doctor.finding import format_bytes
-from windlass._admin.events import EventFilter, EventPage, EventSpan, find_events
+from windlass._admin.jobs.events import EventFilter, EventPage, EventSpan, find_events
 from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.session import AdminSession
 from windlass._core.values.instants import FIRST_INSTANT, aware

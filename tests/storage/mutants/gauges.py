@@ -51,7 +51,7 @@ class ChannelForgetsReadings(MemoryWorkers):
         return _WithoutReadings(self)
 
 
-@fails(GaugeConformance.test_workers_of_one_host_do_not_add_up)
+@fails(GaugeConformance.test_workers_of_one_host_count_as_one)
 class SourcesByWorker(_Beats):
     """Each worker is a source."""
 

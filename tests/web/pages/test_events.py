@@ -51,14 +51,14 @@ async def test_events_are_shown_newest_first_and_filtered() -> None:  # API-3
 async def test_older_events_follow_page_by_page() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         await stocked(room)
-        await logged(room, 130)
+        await logged(room, 70)
         first = (await viewer.get("/events")).text
-        assert "q129 " in words(first)
-        assert "q29 " not in words(first)
+        assert "q69 " in words(first)
+        assert "q19 " not in words(first)
         (older,) = links(first, "/events?after=")
         second = (await viewer.get(older)).text
-        assert "q29 " in words(second)
-        assert "q30 " not in words(second)
+        assert "q19 " in words(second)
+        assert "q20 " not in words(second)
         assert "No older entries" in second
         assert links(second, "/events")
         assert (await viewer.get("/events?after=x")).status_code == 400

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from windlass._admin.copy.copy import CopyProgress, CopyReport
-from windlass._admin.events import EventFilter, EventPage
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.storage import StorageAdmin, StorageReport
 from windlass._app.sync import BlockingClient
 from windlass._storage.protocol.journal import EventRecord

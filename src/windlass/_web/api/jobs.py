@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from windlass._admin.events import EventFilter, EventPage
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.jobs.read import Count
 from windlass._core.job.job import Attempt
 from windlass._storage.protocol.journal import EventRecord, LogChunk

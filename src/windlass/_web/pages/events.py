@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from windlass._admin.events import EventFilter
+from windlass._admin.jobs.events import EventFilter
 from windlass._client.event_log import EVENT_KINDS
 from windlass._web.request import PageRequest
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["events", "read_live_state"]
 
-_SIZE = 100
+_SIZE = 50
 _WORDS = ("task", "queue", "worker", "job")
 _BADGES = {
     "enqueued": "scheduled",

@@ -43,7 +43,7 @@ _CHARTS = (
     ),
     (
         "Answer times",
-        "95 % were faster, as the leading worker measured",
+        "p95, measured by one worker",
         "s",
         (("Write", "violet", "write_p95"), ("Read", "blue", "read_p95")),
     ),

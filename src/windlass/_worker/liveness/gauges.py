@@ -39,7 +39,7 @@ _FACTS = (
     "live_rows",
     "dead_rows",
 )
-"""What the storage's health says that changes over time."""
+"""The values of `Storage.health` that change over time."""
 _STATES = ("ready", "scheduled", "retrying", "running", "succeeded", "failed")
 _FEWEST_TICKS = 50
 """Ticks of all processors that make a share of CPU time worth telling."""

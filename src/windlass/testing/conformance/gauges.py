@@ -81,7 +81,7 @@ class GaugeConformance:
         await pulse.close()
         assert [row.gauges for row in await gauges(storage)] == [{"cpu": Gauge(1, 0.5, 0.5)}]
 
-    async def test_workers_of_one_host_do_not_add_up(self, storage: Storage) -> None:  # METR-8
+    async def test_workers_of_one_host_count_as_one(self, storage: Storage) -> None:  # METR-8
         await enlist(storage, "w1", "w2")
         await storage.workers.beat("w1", readings={"a": {"cpu": 0.25, "memory_used": BYTES}})
         await storage.workers.beat("w2", readings={"a": {"cpu": 0.75}})

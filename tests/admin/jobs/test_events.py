@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tests.admin.fixtures import admin_of
-from windlass._admin import events as events_module
+from windlass._admin.jobs import events as events_module
 from windlass._core.job.job import JobId
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.protocol.storage import Storage
