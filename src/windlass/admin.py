@@ -13,6 +13,7 @@ from windlass._admin.errors import ErrorAdmin
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.explain import Explanation
 from windlass._admin.jobs.bulk import BulkProgress, BulkReport
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.jobs.jobs import JobAdmin
 from windlass._admin.jobs.read import Count
 from windlass._admin.limits import LimitAdmin, LimitReport
@@ -26,6 +27,7 @@ from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin, StorageReport
 from windlass._admin.tasks import TaskAdmin, TaskReport
 from windlass._admin.workers import WorkerAdmin
+from windlass._core.stats.gauges import GaugePoint, GaugeSeries
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
 from windlass._storage.protocol.actions import (
@@ -65,9 +67,13 @@ __all__ = [
     "ErrorAdmin",
     "ErrorGroup",
     "ErrorLook",
+    "EventFilter",
+    "EventPage",
     "EventRecord",
     "Explanation",
     "Finding",
+    "GaugePoint",
+    "GaugeSeries",
     "JobAdmin",
     "JobFilter",
     "JobLine",

@@ -24,6 +24,7 @@ from windlass._core.limits.backoff import Backoff, Curve, Jitter
 from windlass._core.limits.breaker import Breaker, BreakerState
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.stats.gauges import Gauge, GaugeRow, Readings
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.protocol.actions import (
     ActionResult,
@@ -128,6 +129,8 @@ __all__ = [
     "ErrorLook",
     "EventRecord",
     "FollowUp",
+    "Gauge",
+    "GaugeRow",
     "HeartbeatAnswer",
     "HeartbeatChannel",
     "Inserted",
@@ -159,6 +162,7 @@ __all__ = [
     "QueueSettings",
     "QueueStore",
     "Rate",
+    "Readings",
     "Requeue",
     "Rollup",
     "RunNow",

@@ -299,3 +299,50 @@ async def test_outcomes_before_the_span_are_not_counted() -> None:
         assert (day.succeeded, hour.succeeded) == (1, 0)
         with pytest.raises(InvalidArgument, match="within"):
             await app.admin.tasks.list(within=-1)
+
+
+# --- hosts and the storage ------------------------------------------------------------------------
+
+
+async def measured(storage: Storage, clock: VirtualClock, minutes: int) -> None:
+    await enlist(storage)
+    for number in range(minutes):
+        cpu = 0.25 if number % 2 else 0.75
+        readings = {"web-1": {"cpu": cpu}, "web-2": {"cpu": 1.0}, "": {"size": 1000.0 + number}}
+        await storage.workers.beat("w1", readings=readings)
+        clock.advance(MINUTE)
+
+
+async def test_hosts_and_the_storage_have_series_of_their_own(
+    storage: Storage, clock: VirtualClock
+) -> None:  # METR-8, API-3
+    begin = clock.now().replace(second=0, microsecond=0)
+    await measured(storage, clock, 4)
+    stats = admin_of(storage).stats
+    one, two = await stats.hosts(begin, clock.now(), step=2 * MINUTE)
+    assert (one.source, two.source) == ("web-1", "web-2")
+    assert [point.mean for point in one.points][:2] == [{"cpu": 0.5}, {"cpu": 0.5}]
+    assert [point.peak for point in one.points][:2] == [{"cpu": 0.75}, {"cpu": 0.75}]
+    (only,) = await stats.hosts(begin, clock.now(), host="web-2")
+    assert only.whole.mean == {"cpu": 1.0}
+    assert await stats.hosts(begin, clock.now(), host="unknown") == []
+    size = await stats.storage(begin, clock.now())
+    assert size.latest is not None
+    assert size.latest.mean == {"size": 1003.0}
+
+
+async def test_a_storage_that_no_worker_measured_has_an_empty_series(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    told = await admin_of(storage).stats.storage(clock.now() - HOUR, clock.now())
+    assert (told.latest, {len(point.mean) for point in told.points}) == (None, {0})
+
+
+async def test_points_of_old_gauges_are_hours(storage: Storage, clock: VirtualClock) -> None:
+    begin = clock.now()
+    await measured(storage, clock, 2)
+    clock.advance(timedelta(days=3))
+    (one, _) = await admin_of(storage).stats.hosts(begin, begin + HOUR, step=MINUTE)
+    assert one.step == HOUR
+    with pytest.raises(InvalidArgument, match="whole minutes"):
+        await admin_of(storage).stats.hosts(clock.now() - HOUR, clock.now(), step=30 * SECOND)

@@ -113,6 +113,7 @@ async def everything(storage: Storage, now: datetime) -> dict[str, object]:
         "histories": [list(await storage.admin.history(job.id)) for job in jobs],
         "workers": [(w.start.id, w.state, w.running) for w in await storage.workers.workers()],
         "rollups": list(await storage.admin.rollups(now - _YEARS, now + _YEARS)),
+        "gauges": list(await storage.admin.gauges(now - _YEARS, now + _YEARS)),
         "counts": list(await storage.admin.counts()),
         "queues": list(await storage.queues.queues()),
         "records": [(r.note, r.at, r.count) for r in await storage.orders.audits(limit=10)],

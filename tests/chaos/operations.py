@@ -201,6 +201,9 @@ WRITES: dict[str, Operation] = {
     "report": Operation(RUNNING, _report, at=2),
     "register": Operation([], registering()),
     "beat": Operation(RUNNING, lambda s: s.workers.beat("w1")),
+    "beat with gauges": Operation(
+        RUNNING, lambda s: s.workers.beat("w1", readings={"host": {"cpu": 0.5}})
+    ),
     "bury": Operation(RUNNING, lambda s: s.workers.bury(["w1"])),
     "leave": Operation(RUNNING, _leave),
     "lead": Operation([registering()], lambda s: s.leader.lead("chores", "w1", LONG)),
@@ -219,6 +222,9 @@ WRITES: dict[str, Operation] = {
     ),
     "prune rollups": Operation(
         FAILED, lambda s: s.maintenance.prune_rollups(older_than=LONG, limit=10)
+    ),
+    "prune gauges": Operation(
+        FAILED, lambda s: s.maintenance.prune_gauges(older_than=LONG, limit=10)
     ),
     "prune workers": Operation(
         [registering(), _leave],

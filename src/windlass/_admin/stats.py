@@ -1,4 +1,4 @@
-"""Statistics: what ran, how fast, and with which outcome."""
+"""Statistics: what ran, how fast, with which outcome, and what hosts and storage were used."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from windlass._admin.session import AdminSession
+from windlass._core.stats.gauges import (
+    STORAGE,
+    GaugeRow,
+    GaugeSeries,
+    by_source,
+    gauge_series,
+)
 from windlass._core.stats.rollup import Rollup, minute_of
-from windlass._core.stats.series import Activity, Series, activities, series, step_for
+from windlass._core.stats.series import (
+    Activity,
+    Series,
+    activities,
+    check_steps,
+    series,
+    step_for,
+    step_start,
+)
 from windlass._core.values.instants import aware, duration
 from windlass._storage.protocol.job_list import JobFilter
 
@@ -16,11 +31,14 @@ __all__ = ["StatsAdmin"]
 
 _HOUR = timedelta(hours=1)
 MINUTE_RETENTION = timedelta(hours=48)
-"""Rollups older than this are kept by the hour: `MaintenanceStore.compact_rollups`."""
+"""Rollups and gauges older than this are kept by the hour: `MaintenanceStore.compact_rollups`."""
 
 
 class StatsAdmin:
-    """``app.admin.stats``: throughput, waits and run times, by task, queue and time."""
+    """``app.admin.stats``: throughput, waits and run times by task, queue and time.
+
+    Also how busy the hosts and how large the storage were.
+    """
 
     def __init__(self, session: AdminSession) -> None:
         self._session = session
@@ -43,11 +61,39 @@ class StatsAdmin:
         Without a step, one is chosen that suits the span. Beyond two days it is an hour at least.
         """
         since, until = aware(since, "since"), aware(until, "until")
-        width = step_for(until - since) if step is None else duration(step, "step")
-        if since < await (await self._session.storage()).now() - MINUTE_RETENTION:
-            width = max(width, _HOUR)
+        width = await self._width(since, until, step)
         found = await self._between(since, until, width, queue, task)
         return series(found, since, until, width)
+
+    async def hosts(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta | float | None = None,
+        host: str | None = None,
+    ) -> Sequence[GaugeSeries]:
+        """Read the CPU, memory and disk use of each host over time, by name. Workers report it once
+        a minute. ``host``: only this one.
+
+        ``cpu`` is a share of all processors, the others are bytes: ``memory_used``,
+        ``memory_total``, ``disk_used`` and ``disk_total``.
+        """
+        rows, width = await self._gauges(since, until, step, host)
+        hosts = {name: found for name, found in by_source(rows).items() if name != STORAGE}
+        return [gauge_series(name, found, since, until, width) for name, found in hosts.items()]
+
+    async def storage(
+        self, since: datetime, until: datetime, *, step: timedelta | float | None = None
+    ) -> GaugeSeries:
+        """Read the size of the storage, its jobs by state and its answer times over time. One
+        worker, the leader, reports them once a minute.
+
+        ``size``, ``wal`` and ``free_disk`` are bytes, ``read_p95`` and ``write_p95`` seconds.
+        ``jobs_ready`` and the other states count up to 10,000 jobs of each queue.
+        """
+        rows, width = await self._gauges(since, until, step, STORAGE)
+        return gauge_series(STORAGE, rows, since, until, width)
 
     async def activity(
         self,
@@ -79,6 +125,27 @@ class StatsAdmin:
         if queue is None:
             names |= {task for worker in await storage.workers.live() for task in worker.tasks}
         return sorted(names)
+
+    async def _width(
+        self, since: datetime, until: datetime, step: timedelta | float | None
+    ) -> timedelta:
+        """Return the width of a point: minutes become hours after two days."""
+        width = step_for(until - since) if step is None else duration(step, "step")
+        old = since < await (await self._session.storage()).now() - MINUTE_RETENTION
+        return max(width, _HOUR) if old else width
+
+    async def _gauges(
+        self,
+        since: datetime,
+        until: datetime,
+        step: timedelta | float | None,
+        source: str | None,
+    ) -> tuple[Sequence[GaugeRow], timedelta]:
+        since, until = aware(since, "since"), aware(until, "until")
+        width = await self._width(since, until, step)
+        check_steps(since, until, width)
+        store = (await self._session.storage()).admin
+        return await store.gauges(step_start(since, width), until, source=source), width
 
     async def _between(
         self,

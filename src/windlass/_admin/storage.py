@@ -9,8 +9,10 @@ import msgspec
 
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
 from windlass._admin.doctor.finding import format_bytes
+from windlass._admin.jobs.events import EventFilter, EventPage, EventSpan, find_events
 from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.session import AdminSession
+from windlass._core.values.instants import FIRST_INSTANT, aware
 from windlass._core.values.redaction import redacted_url
 from windlass._observe.log import brief
 from windlass._storage.open import StorageOpener
@@ -36,6 +38,7 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     """How long this process's last reads and writes took, under ``read`` and ``write``."""
 
 
+_AHEAD = timedelta(minutes=1)
 _BYTES = frozenset({"size", "database_size", "wal", "free_disk", "maxmemory", "append_only_file"})
 _SECONDS = frozenset({"oldest_snapshot", "busy_timeout", "statement_timeout", "retry_for"})
 
@@ -87,6 +90,36 @@ class StorageAdmin:
         store = (await self._session.storage()).journal
         job = None if job_id is None else await resolve_id(self._session, job_id)
         return await store.events(since, until, limit=min(max(limit, 1), 10_000), job=job)
+
+    async def timeline(
+        self,
+        wanted: EventFilter | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = True,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> EventPage:
+        """Read a page of the event log by filters, the newest first. Without ``since``, all that is
+        stored; without ``until``, up to now.
+
+        ``after``: ``next`` of the page before. One call reads at most about 10,000 events; the page
+        says where to continue. The job's id may be shortened.
+        """
+        wanted = wanted or EventFilter()
+        if wanted.job is not None:
+            job = await resolve_id(self._session, wanted.job)
+            wanted = msgspec.structs.replace(wanted, job=job)
+        storage = await self._session.storage()
+        span = EventSpan(
+            since=FIRST_INSTANT if since is None else aware(since, "since"),
+            # An event may carry the clock of a process that is ahead of the store's.
+            until=await storage.now() + _AHEAD if until is None else aware(until, "until"),
+            newest_first=newest_first,
+        )
+        size = min(max(limit, 1), 10_000)
+        return await find_events(storage.journal, wanted, span, limit=size, after=after)
 
     async def copy(
         self,

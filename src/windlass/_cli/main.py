@@ -56,6 +56,9 @@ _COMMANDS = {
     "doctor": _CommandEntry(
         "windlass._cli.commands.doctor:doctor", "Check for problems and suggest fixes."
     ),
+    "stats": _CommandEntry(
+        "windlass._cli.commands.stats:stats", "Show hosts and the storage over time."
+    ),
     "audit": _CommandEntry("windlass._cli.commands.audit:audit", "Show the audit log."),
     "plugins": _CommandEntry(
         "windlass._cli.commands.plugins:plugins", "Show plugins and their permissions."

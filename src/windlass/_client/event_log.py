@@ -43,6 +43,8 @@ KINDS: Mapping[Verb, str] = {
     Verb.DISCARD: "discarded",
     Verb.EXPIRE: "expired",
 }
+EVENT_KINDS = ("enqueued", *KINDS.values())
+"""Every kind of event, in the order of a job's way."""
 
 
 class EventJournal:

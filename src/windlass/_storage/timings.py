@@ -44,9 +44,10 @@ class Durations:
         self._failed += failed
         self._last.append(seconds)
 
-    def spread(self) -> Spread | None:
-        """Return what was measured; None: nothing."""
-        ordered = sorted(self._last)
+    def spread(self, *, after: int = 0) -> Spread | None:
+        """Return what was measured, since this many operations were counted; None: nothing."""
+        last = list(self._last)
+        ordered = sorted(last[max(len(last) - (self._count - after), 0) :])
         if not ordered:
             return None
 

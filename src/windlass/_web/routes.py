@@ -12,7 +12,17 @@ from windlass._web.api.endpoints import ENDPOINTS
 from windlass._web.api.openapi import openapi
 from windlass._web.live import stream
 from windlass._web.live.changes import ReadLiveItem, ReadLiveState
-from windlass._web.pages import audit, errors, login, plugins, storage, tasks, workers
+from windlass._web.pages import (
+    audit,
+    errors,
+    events,
+    hosts,
+    login,
+    plugins,
+    storage,
+    tasks,
+    workers,
+)
 from windlass._web.pages.jobs import job_actions, job_list, job_page
 from windlass._web.pages.limits import limit_change, limit_list
 from windlass._web.pages.overview import overview
@@ -69,10 +79,12 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/schedules/one", schedule_page.schedule, heavy=_READ),
     PageRoute("/workers", workers.workers),
     PageRoute("/workers/one", workers.worker, heavy=_READ),
+    PageRoute("/hosts", hosts.hosts, heavy=_READ),
     PageRoute("/limits", limit_list.limits, heavy=_READ),
     PageRoute("/limits/holders", limit_change.holders, heavy=_READ),
+    PageRoute("/events", events.events, heavy=_READ),
     PageRoute("/audit", audit.audit),
-    PageRoute("/storage", storage.storage),
+    PageRoute("/storage", storage.storage, heavy=_READ),
     PageRoute("/plugins", plugins.plugins),
     # --- orders ---
     PageRoute("/jobs/requeue", job_actions.REQUEUE, Role.OPERATOR, _BOTH, heavy=_READ),
@@ -133,6 +145,7 @@ LOOKS: Mapping[str, ReadLiveState] = {
     "errors": errors.read_live_state,
     "schedules": schedule_list.read_live_state,
     "tasks": tasks.read_live_state,
+    "events": events.read_live_state,
     "audit": audit.read_live_state,
     "overview": overview.read_live_state,
     "jobs": overview.read_live_jobs,

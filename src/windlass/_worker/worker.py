@@ -20,6 +20,7 @@ from windlass._worker.child_process.pool import ChildPool
 from windlass._worker.child_process.spawn import refuse_in_child
 from windlass._worker.dependencies import WorkerDependencies
 from windlass._worker.engine import Engine
+from windlass._worker.liveness.gauges import GaugeReport
 from windlass._worker.liveness.heartbeat import Heartbeat
 from windlass._worker.liveness.late_plugins import LatePluginWatcher
 from windlass._worker.liveness.leader import Leader
@@ -138,14 +139,16 @@ class Worker:
             beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot
         )
         presence.reached()
-        heart = self._start_heart(presence)
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
+        gauges = GaugeReport(around.storage, leader) if self._watch_loop else None
+        heart = self._start_heart(presence, gauges)
         finished, said = asyncio.Event(), False
         chores_end = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 finishing = group.create_task(self._part(partial(engine.finisher.run, finished)))
                 chores = self._chores(leader, presence, chores_end)
+                chores += [] if gauges is None else [partial(gauges.run, chores_end)]
                 running = [group.create_task(self._part(chore)) for chore in chores]
                 registered = group.create_task(self._part(self._stay_registered))
                 claiming = group.create_task(self._part(engine.claimer.run))
@@ -255,7 +258,7 @@ class Worker:
     def _lost(self) -> bool:
         return self.reason is StopReason.STORAGE_LOST
 
-    def _start_heart(self, presence: StoreContact) -> BackgroundLoop:
+    def _start_heart(self, presence: StoreContact, gauges: GaugeReport | None) -> BackgroundLoop:
         loop = asyncio.get_running_loop()
         watchdog = None
         if self._watch_loop:
@@ -270,6 +273,7 @@ class Worker:
             watchdog=watchdog,
             on_lost=self._storage_lost,
             memory=bytes_used if self._watch_loop else lambda: None,
+            gauges=gauges,
         )
         return self._aside("heartbeat", heartbeat.run)
 
@@ -277,7 +281,6 @@ class Worker:
         self, leader: Leader, presence: StoreContact, end: asyncio.Event
     ) -> list[WorkerLoop]:
         around, settings = self._around, self._around.settings
-        store = around.storage.maintenance
         reaper = Reaper(
             around.storage,
             self.engine.identity,
@@ -286,7 +289,7 @@ class Worker:
             bus=around.bus,
         )
         queues = self.engine.decisions.queues
-        promoter = Promoter(store, leader)
+        promoter = Promoter(around.storage.maintenance, leader)
         scheduler = Scheduler(
             around.storage,
             leader,
@@ -310,13 +313,10 @@ class Worker:
             if await self._declaring.step():
                 scheduler.look()
 
-        what = "storing schedules"
-        saying = partial(
-            run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=self._news.bell
-        )
+        saying = partial(run_every, DECLARE_INTERVAL, say, stop=end, bell=self._news.bell)
         cancels = CancelPoller(around.storage, self.engine.runner, self.engine.identity)
-        # It was said just now.
-        said = partial(saying, at_once=False)
+        # Not at once: it was said just now.
+        said = partial(saying, what="storing schedules", at_once=False)
         return [*parts, said, partial(scheduler.run, end), partial(cancels.run, end)]
 
     # --- lifecycle ---

@@ -63,6 +63,8 @@ schedules list --all
 schedules show nightly
 schedules preview --every 1h --count 1
 workers list
+stats hosts
+stats storage
 tasks
 top --once
 doctor
@@ -71,6 +73,18 @@ plugins list
 plugins show windlass
 plugins show TARGET mail
 """
+GAUGES = {
+    "web-1": dict.fromkeys(("cpu", "memory_used", "memory_total", "disk_used", "disk_total"), 0.5),
+    "": dict.fromkeys(
+        (
+            *("size", "wal", "free_disk", "read_p95", "write_p95"),
+            *(f"jobs_{state}" for state in ("ready", "scheduled", "retrying", "running")),
+            *("jobs_succeeded", "jobs_failed"),
+        ),
+        0.5,
+    ),
+}
+"""The same that the worker stores five seconds later."""
 ORDERS = """\
 queues pause bank
 jobs edit WAITING --priority 3
@@ -251,6 +265,8 @@ async def _seed(app: Windlass, held: asyncio.Event, cooled: asyncio.Event) -> di
     cancelled = await task["later"].options(delay=3600).enqueue(6)
     await cancelled.cancel()
     await app.admin.jobs.enqueue(task["later"].call(7))
+    storage, (worker, *_) = await parts_of(app).storage(), await app.admin.workers.list()
+    await storage.workers.beat(worker.start.id, readings=GAUGES)
     return {
         "ADDED": added.id,
         "BROKEN": broken.id,

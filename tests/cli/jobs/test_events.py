@@ -43,7 +43,25 @@ def test_events_are_listed_oldest_first_also_those_of_one_job(everywhere: Desk) 
     told = desk("jobs", "events", "--since", "3h", "--job", first, "--json").json
     assert [one["kind"] for one in told] == ["started", "enqueued"]
     cut = desk("jobs", "events", "--since", "3h", "--limit", "1")
-    assert "Continue with --since" in cut.err
+    assert "Continue with --after" in cut.err
+
+
+def test_events_are_filtered_and_continue_where_a_page_ended(everywhere: Desk) -> None:  # API-3
+    desk = everywhere
+    first, second = logged(desk)
+    always = ("jobs", "events", "--since", "3h", "--json")
+    assert desk(*always, "--kind", "failed").json == []
+    told = desk(*always, "--kind", "started", "--task", "send", "--queue", "mail").json
+    assert [one["job"] for one in told] == [first]
+    assert desk(*always, "--until", "1h").json == told
+    assert desk(*always, "--worker", "w1").json == []
+    newest = desk(*always, "--newest", "--limit", "1")
+    assert [one["job"] for one in newest.json] == [second]
+    after = newest.err.split()[-1]
+    rest = desk(*always, "--newest", "--after", after)
+    assert [one["kind"] for one in rest.json] == ["enqueued", "started"]
+    assert rest.err == ""
+    assert "after must be" in desk(*always, "--after", "yesterday").err
 
 
 def test_a_job_that_is_not_stored_and_a_wrong_instant_are_refused(desk: Desk) -> None:

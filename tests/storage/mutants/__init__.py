@@ -1,6 +1,6 @@
 """Broken stores: for every conformance test one that fails it."""
 
-from tests.storage.mutants import journal, newer_schema, storage
+from tests.storage.mutants import gauges, journal, newer_schema, storage
 from tests.storage.mutants.actions import actions, audit
 from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
@@ -36,6 +36,7 @@ MUTANTS = (
     outlook,
     copy,
     ids,
+    gauges,
     journal,
     find,
     audit,

@@ -139,9 +139,17 @@ class _Reads(MemoryJournal):
     """Another way to read events."""
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
-        found = [*await super().events(since, until, limit=1000, job=job)]
+        found = [
+            *await super().events(since, until, limit=1000, job=job, newest_first=newest_first)
+        ]
         return self.chosen(found, limit)
 
     def chosen(self, found: list[EventRecord], limit: int) -> list[EventRecord]:
@@ -156,14 +164,37 @@ class NewestEvents(_Reads):
         return found[-limit:]
 
 
+@fails(EventConformance.test_the_newest_events_come_first_if_asked_for)
+class ReversesTheOldest(MemoryJournal):
+    """Of many events the oldest are told in the opposite order."""
+
+    async def events(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
+    ) -> Sequence[EventRecord]:
+        found = await super().events(since, until, limit=limit, job=job)
+        return found[::-1] if newest_first else found
+
+
 @fails(EventConformance.test_events_of_one_job)
 class LimitsBeforeItLooks(MemoryJournal):
     """The limit counts events of other jobs."""
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
-        found = await super().events(since, until, limit=limit)
+        found = await super().events(since, until, limit=limit, newest_first=newest_first)
         return [event for event in found if job is None or event.job == job]
 
 

@@ -29,6 +29,7 @@ from windlass.testing.conformance.steps import (
     a_worker,
     add,
     claim,
+    enlist,
     failed,
     ids,
     limited,
@@ -227,6 +228,7 @@ async def test_records_and_events_are_found_by_their_indexes(
         "SELECT * FROM list_audits(5, 100, NULL)",
         "SELECT * FROM list_audits(5, 100, 'queue 1')",
         "SELECT * FROM read_events(now() - interval '1 day', now() + interval '1 day', 5, NULL)",
+        "SELECT * FROM read_events(now() - interval '1 d', now() + interval '1 d', 5, NULL, true)",
         "SELECT prune_audits(NULL, 0, 5)",
         "SELECT prune_events(NULL, 0, 5)",
         "SELECT compact_rollups(NULL, 0, 5)",
@@ -235,6 +237,29 @@ async def test_records_and_events_are_found_by_their_indexes(
     ):
         assert len(await session.run(sql)) in {0, 1, 5}, sql
         assert dearest(session) <= 6, sql
+
+
+async def test_gauges_are_found_by_their_indexes(session: Session, store: PostgresStorage) -> None:
+    put = "SELECT keep_gauges(now() - $1 * interval '1 minute', $2::text::jsonb)"
+    for minute in range(400):
+        await session.run(put, float(minute), '{"a": {"cpu": [1, 0.5, 0.5]}}')
+    for sql in (
+        "SELECT * FROM read_gauges(now() - interval '3 minutes', now(), NULL)",
+        "SELECT * FROM read_gauges(now() - interval '3 minutes', now(), 'a')",
+        "SELECT compact_gauges(NULL, 0, 3)",
+        "SELECT prune_gauges(NULL, 0, 3)",
+    ):
+        await session.run(sql)
+        assert dearest(session) <= 6, sql
+
+
+async def test_an_older_worker_beats_and_reads_events_with_fewer_arguments(
+    session: Session, store: PostgresStorage
+) -> None:
+    await enlist(store, "w1")
+    ((live,),) = await session.run("SELECT live FROM beat(NULL, 'w1', 5)")
+    assert live
+    assert await session.run("SELECT * FROM read_events(now(), now(), 5, NULL)") == []
 
 
 # --- what only a server with many connections can get wrong --------------------------------------

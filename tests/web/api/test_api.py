@@ -22,7 +22,7 @@ V1 = "/api/v1"
 SEND: Any = {"task": "send", "queue": "mail"}
 READ = (
     *("snapshot", "series", "activity?by=queue", "errors", "workers", "tasks", "audits", "storage"),
-    *("tasks/stats", "events"),
+    *("tasks/stats", "events", "hosts/series", "storage/series"),
     *("plugins", "queues", "limits", "breakers", "schedules"),
 )
 
@@ -281,6 +281,52 @@ async def test_tasks_show_their_jobs_outcomes_and_last_error(room: Room) -> None
         (first,) = (await viewer.get(f"{V1}/tasks/stats?size=1&within=3600")).json()
         assert first["task"] == min(told)
         problem(await viewer.get(f"{V1}/tasks/stats?within=1"), 422)
+
+
+async def test_hosts_and_the_storage_have_series(room: Room) -> None:  # METR-8, API-3
+    storage = await parts_of(room.app).storage()
+    async with program(room, Role.VIEWER) as viewer:
+        assert (await viewer.get(f"{V1}/hosts/series")).json() == []
+        assert (await viewer.get(f"{V1}/storage/series")).json()["latest"] is None
+        readings = {"a": {"cpu": 0.5}, "b": {"cpu": 1.0}, "": {"size": 4096.0}}
+        await storage.workers.beat("w1", readings=readings)
+        first = await viewer.get(f"{V1}/hosts/series?size=1&step=300")
+        (one,) = first.json()
+        assert (one["source"], one["step"], one["latest"]["mean"]) == ("a", "PT300S", {"cpu": 0.5})
+        rest = (await viewer.get(first.links["next"]["url"])).json()
+        assert [host["source"] for host in rest] == ["b"]
+        (only,) = (await viewer.get(f"{V1}/hosts/series?host=b")).json()
+        assert only["whole"]["peak"] == {"cpu": 1.0}
+        assert (await viewer.get(f"{V1}/hosts/series?host=c")).json() == []
+        told = (await viewer.get(f"{V1}/storage/series?step=3600")).json()
+        assert (told["source"], told["latest"]["mean"]) == ("", {"size": 4096.0})
+        problem(await viewer.get(f"{V1}/storage/series?since=1970-01-01T00:00:00Z"), 422)
+        problem(await viewer.get(f"{V1}/hosts/series?step=1"), 422)
+        problem(await viewer.get(f"{V1}/storage/series?host=a"), 422)
+
+
+async def test_the_event_log_is_filtered_and_paged_in_both_orders(room: Room) -> None:  # API-3
+    storage = await parts_of(room.app).storage()
+    jobs = [JobId(f"{910 + n:032x}") for n in range(4)]
+    await storage.jobs.insert([NewJob(id=job, task="send") for job in jobs])
+    now = await storage.now()
+    await storage.journal.append_events(
+        [EventRecord(at=now, kind="enqueued", job=job, worker="w1", **SEND) for job in jobs]
+    )
+    async with program(room, Role.VIEWER) as viewer:
+        for order, expected in (("oldest", jobs), ("newest", jobs[::-1])):
+            url: str | None = f"{V1}/events?order={order}&size=3&kind=enqueued&kind=failed"
+            found: list[str] = []
+            while url is not None:
+                answer = await viewer.get(url)
+                found += [event["job"] for event in answer.json()]
+                url = answer.links.get("next", {}).get("url")
+            assert found == expected
+        for none in ("kind=failed", "task=pay", "queue=money", "worker=w2"):
+            assert (await viewer.get(f"{V1}/events?{none}")).json() == []
+        assert len((await viewer.get(f"{V1}/events?queue=mail&worker=w1&task=send")).json()) == 4
+        problem(await viewer.get(f"{V1}/events?after=soon"), 422)
+        problem(await viewer.get(f"{V1}/events?order=random"), 422)
 
 
 async def test_the_event_log_is_read_oldest_first(room: Room) -> None:  # API-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,13 +11,18 @@ from datetime import timedelta
 import msgspec
 
 from windlass import Backoff, Context, GiveUp, Limit, Rate, Throttled, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.limits.breaker import Breaker
 from windlass._core.schedule.rules import Cron, Every
+from windlass._core.stats.gauges import STORAGE, first_gauges
+from windlass._core.stats.rollup import minute_of
+from windlass._storage.memory import MemoryStorage
 
 __all__ = ["BusyShop", "opened_shop", "until"]
 
+MINUTE = timedelta(minutes=1)
 LONG = "a-queue-whose-name-goes-on-and-on-because-somebody-generates-names-for-every-customer"
 
 
@@ -36,7 +42,7 @@ class BusyShop(msgspec.Struct, frozen=True):
 @asynccontextmanager
 async def opened_shop() -> AsyncIterator[BusyShop]:
     """Open, with a worker, until the block ends."""
-    app = Windlass("memory://")
+    app = Windlass("memory://", event_log=True)
     held = asyncio.Event()
 
     @app.task(name="shop.mail.send_receipt", queue="mail")
@@ -113,6 +119,7 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
                     await until(app, bad.id, lambda found: found.state is State.FAILED)
                 await until(app, again.id, lambda found: found.error is not None)
                 await until(app, slow.id, lambda found: found.progress is not None)
+            await measured_for_hours(app)
             yield BusyShop(
                 app=app,
                 succeeded=jobs[0].id,
@@ -125,6 +132,35 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
             )
         finally:
             held.set()
+
+
+async def measured_for_hours(app: Windlass) -> None:
+    """Write gauges of the last hours: a worker stores only those of this minute."""
+    storage = await parts_of(app).storage()
+    assert isinstance(storage, MemoryStorage)
+    gib, now = 2.0**30, minute_of(await storage.now())
+    for ago in range(400):
+        wave = math.sin(ago / 25)
+        for number, host in enumerate(("web-1", "web-2", "batch-1")):
+            values = {
+                "cpu": 0.35 + 0.2 * wave + 0.1 * number,
+                "memory_used": (5 + number + wave) * gib,
+                "memory_total": 16 * gib,
+                "disk_used": (60 - ago / 50) * gib,
+                "disk_total": 100 * gib,
+            }
+            storage._db.gauges[now - ago * MINUTE, host] = first_gauges(values)
+        storage._db.gauges[now - ago * MINUTE, STORAGE] = first_gauges(
+            {
+                "size": (300 - ago / 4) * 2**20,
+                "jobs_ready": 40 + 30 * wave,
+                "jobs_scheduled": 12.0,
+                "jobs_running": 8.0,
+                "jobs_failed": 5 - ago // 100,
+                "read_p95": 0.002 + 0.001 * wave,
+                "write_p95": 0.006 + 0.003 * wave,
+            }
+        )
 
 
 async def until(app: Windlass, job: JobId, fits: Callable[[JobRecord], bool]) -> None:

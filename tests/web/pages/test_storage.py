@@ -10,6 +10,7 @@ import pytest
 
 from tests.web.fixtures import BROWSER, Room, form_token, opened, shop
 from tests.web.page_text import words
+from tests.web.pages.test_hosts import charts
 from windlass._admin.doctor.finding import Finding, bad, ok, warn
 from windlass._admin.storage import StorageReport
 from windlass._app.parts import parts_of
@@ -110,3 +111,19 @@ async def test_findings_are_counted_as_the_doctor_counts_them(
         monkeypatch.setattr(room.app.admin.doctor, "check", doctor)
         page = await operator.post("/storage/checks", data={"token": token}, headers=BROWSER)
     assert "All checks 1 ok, 1 warning, 2 problems" in words(page.text)
+
+
+async def test_the_storage_over_time_is_drawn_as_far_as_it_was_measured() -> None:  # API-3
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        assert "No measurement in this time" in (await viewer.get("/storage")).text
+        await a_worker(room, "w1", off=timedelta(0))
+        readings = {"": {"size": 4096.0, "jobs_ready": 3.0, "write_p95": 0.002}}
+        storage = await parts_of(room.app).storage()
+        await storage.workers.beat("w1", readings=readings)
+        page = (await viewer.get("/storage?range=6h")).text
+        size, jobs, answers = charts(page)
+        assert (size["unit"], size["series"][0]["values"][-1]) == ("B", 4096.0)
+        assert [line["label"] for line in jobs["series"]] == ["Ready"]
+        assert (answers["unit"], answers["series"][0]["label"]) == ("s", "Write")
+        assert "In the last 6 hours" in words(page)
+        assert "Connections" not in page

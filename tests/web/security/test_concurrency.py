@@ -25,6 +25,7 @@ from windlass.admin import (
     OverviewAdmin,
     QueueAdmin,
     StatsAdmin,
+    StorageAdmin,
 )
 
 LARGE: tuple[tuple[Any, str], ...] = (
@@ -33,6 +34,9 @@ LARGE: tuple[tuple[Any, str], ...] = (
     (JobAdmin, "search"),
     (StatsAdmin, "series"),
     (StatsAdmin, "activity"),
+    (StatsAdmin, "hosts"),
+    (StatsAdmin, "storage"),
+    (StorageAdmin, "timeline"),
     (OverviewAdmin, "snapshot"),
     (ErrorAdmin, "groups"),
     (DoctorAdmin, "check"),
@@ -99,7 +103,9 @@ async def test_one_person_takes_some_of_the_places_and_waits_for_their_own(
         assert (await fifth).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/audit", "/workers", "/storage", "/plugins", "/api/v1/me"])
+@pytest.mark.parametrize(
+    "path", ["/audit", "/workers", "/plugins", "/api/v1/storage", "/api/v1/me"]
+)
 async def test_of_small_pages_one_person_has_two_at_a_time_and_takes_none_of_others(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

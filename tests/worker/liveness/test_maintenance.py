@@ -278,6 +278,22 @@ async def test_old_events_and_records_of_orders_go_too() -> None:
             assert await left() == wanted
 
 
+async def test_gauges_of_two_days_ago_become_hours_and_old_ones_go() -> None:  # METR-8
+    async with bench(keep_rollups=30 * DAY) as it:
+        storage, start = it.store.storage, it.clock.now()
+        for _ in range(130):
+            await storage.workers.beat(it.engine.identity.id, readings={"host": {"cpu": 0.5}})
+            it.clock.advance(60)
+        it.clock.advance(2 * DAY + timedelta(hours=1))
+        await pruner_of(it).step()
+        rows = await storage.admin.gauges(start - DAY, it.clock.now())
+        assert {row.minute.minute for row in rows} == {0}
+        assert sum(row.gauges["cpu"].samples for row in rows) == 130
+        it.clock.advance(30 * DAY)
+        await pruner_of(it).step()
+        assert await storage.admin.gauges(start - DAY, it.clock.now()) == []
+
+
 async def test_rollups_of_two_days_ago_become_hours_until_nothing_is_saved() -> None:
     async with bench() as it:
         task = noop(it)
@@ -322,7 +338,7 @@ def test_the_memory_in_use_is_plausible() -> None:
 
 
 @pytest.mark.parametrize(
-    "chore", ["prune_rollups", "prune_workers", "prune_events", "prune_audits"]
+    "chore", ["prune_rollups", "prune_gauges", "prune_workers", "prune_events", "prune_audits"]
 )
 async def test_old_rollups_and_records_go_in_bites_until_one_is_short(chore: str) -> None:
     async with bench() as it:

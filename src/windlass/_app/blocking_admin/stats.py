@@ -11,6 +11,7 @@ from typing import Literal
 
 from windlass._admin.stats import StatsAdmin
 from windlass._app.sync import BlockingClient
+from windlass._core.stats.gauges import GaugeSeries
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
 
@@ -18,7 +19,10 @@ __all__ = ["BlockingStatsAdmin"]
 
 
 class BlockingStatsAdmin:
-    """``app.blocking.admin.stats``: throughput, waits and run times, by task, queue and time."""
+    """``app.blocking.admin.stats``: throughput, waits and run times by task, queue and time.
+
+    Also how busy the hosts and how large the storage were.
+    """
 
     def __init__(self, client: BlockingClient, part: StatsAdmin) -> None:
         self._client = client
@@ -46,6 +50,38 @@ class BlockingStatsAdmin:
         return self._client.run(
             self._part.series(since, until, step=step, queue=queue, task=task),
             instead="app.admin.stats.series(...)",
+        )
+
+    def hosts(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        step: timedelta | float | None = None,
+        host: str | None = None,
+    ) -> Sequence[GaugeSeries]:
+        """Read the CPU, memory and disk use of each host over time, by name. Workers report it once
+        a minute. ``host``: only this one.
+
+        ``cpu`` is a share of all processors, the others are bytes: ``memory_used``,
+        ``memory_total``, ``disk_used`` and ``disk_total``.
+        """
+        return self._client.run(
+            self._part.hosts(since, until, step=step, host=host),
+            instead="app.admin.stats.hosts(...)",
+        )
+
+    def storage(
+        self, since: datetime, until: datetime, *, step: timedelta | float | None = None
+    ) -> GaugeSeries:
+        """Read the size of the storage, its jobs by state and its answer times over time. One
+        worker, the leader, reports them once a minute.
+
+        ``size``, ``wal`` and ``free_disk`` are bytes, ``read_p95`` and ``write_p95`` seconds.
+        ``jobs_ready`` and the other states count up to 10,000 jobs of each queue.
+        """
+        return self._client.run(
+            self._part.storage(since, until, step=step), instead="app.admin.stats.storage(...)"
         )
 
     def activity(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from windlass._admin.copy.copy import CopyProgress, CopyReport
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.storage import StorageAdmin, StorageReport
 from windlass._app.sync import BlockingClient
 from windlass._storage.protocol.journal import EventRecord
@@ -43,6 +44,34 @@ class BlockingStorageAdmin:
         return self._client.run(
             self._part.events(since, until, limit=limit, job_id=job_id),
             instead="app.admin.storage.events(...)",
+        )
+
+    def timeline(
+        self,
+        wanted: EventFilter | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = True,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> EventPage:
+        """Read a page of the event log by filters, the newest first. Without ``since``, all that is
+        stored; without ``until``, up to now.
+
+        ``after``: ``next`` of the page before. One call reads at most about 10,000 events; the page
+        says where to continue. The job's id may be shortened.
+        """
+        return self._client.run(
+            self._part.timeline(
+                wanted,
+                since=since,
+                until=until,
+                newest_first=newest_first,
+                limit=limit,
+                after=after,
+            ),
+            instead="app.admin.storage.timeline(...)",
         )
 
     def copy(

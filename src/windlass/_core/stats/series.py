@@ -12,7 +12,17 @@ import msgspec
 from windlass._core.stats.rollup import Histogram, Rollup, bucket_top, percentile
 from windlass.errors import InvalidArgument
 
-__all__ = ["Activity", "Latency", "Point", "Series", "activities", "series", "step_for"]
+__all__ = [
+    "Activity",
+    "Latency",
+    "Point",
+    "Series",
+    "activities",
+    "check_steps",
+    "series",
+    "step_for",
+    "step_start",
+]
 
 _STEPS = tuple(timedelta(minutes=minutes) for minutes in (1, 2, 5, 10, 30, 60, 180, 360, 720, 1440))
 _FINE = 360
@@ -99,8 +109,8 @@ def step_for(span: timedelta) -> timedelta:
     return next((step for step in _STEPS if span / step <= _FINE), _STEPS[-1])
 
 
-def series(rollups: Iterable[Rollup], since: datetime, until: datetime, step: timedelta) -> Series:
-    """Points from ``since``, rounded down to a whole step, to ``until``; empty ones included."""
+def check_steps(since: datetime, until: datetime, step: timedelta) -> None:
+    """Refuse steps of parts of a minute, and more points than a series may have."""
     if step < _STEPS[0] or step % _STEPS[0]:
         message = f"a step is whole minutes, got {step}"
         raise InvalidArgument(message)
@@ -109,11 +119,16 @@ def series(rollups: Iterable[Rollup], since: datetime, until: datetime, step: ti
             f"{until - since} in steps of {step} are more than {_MOST:,} points: widen the step"
         )
         raise InvalidArgument(message)
+
+
+def series(rollups: Iterable[Rollup], since: datetime, until: datetime, step: timedelta) -> Series:
+    """Points from ``since``, rounded down to a whole step, to ``until``; empty ones included."""
+    check_steps(since, until, step)
     sums: defaultdict[datetime, _Sum] = defaultdict(_Sum)
     whole, nothing = _Sum(), _Sum()
-    first = at = _start(since, step)
+    first = at = step_start(since, step)
     for rollup in rollups:
-        sums[_start(rollup.minute, step)].add(rollup)
+        sums[step_start(rollup.minute, step)].add(rollup)
         whole.add(rollup)
     points: list[Point] = []
     while at < until:
@@ -122,7 +137,8 @@ def series(rollups: Iterable[Rollup], since: datetime, until: datetime, step: ti
     return Series(step=step, points=points, whole=whole.point(first))
 
 
-def _start(instant: datetime, step: timedelta) -> datetime:
+def step_start(instant: datetime, step: timedelta) -> datetime:
+    """Return the start of the step that an instant falls into."""
     return instant - (instant - _EPOCH) % step
 
 

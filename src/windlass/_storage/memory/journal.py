@@ -50,7 +50,13 @@ class MemoryJournal:
         return True
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
         with self._db.view():
             wanted = [
@@ -58,4 +64,4 @@ class MemoryJournal:
                 for event in self._db.diary.events()
                 if since <= event.at < until and (job is None or event.job == job)
             ]
-            return wanted[:limit]
+            return wanted[::-1][:limit] if newest_first else wanted[:limit]

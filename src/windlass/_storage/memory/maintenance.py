@@ -10,6 +10,8 @@ from windlass._core.job.job import JobId, LimitUse
 from windlass._core.job.state import State
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
+from windlass._core.stats.gauges import add_gauges
+from windlass._core.stats.rollup import minute_of
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import RollupRow, RollupRows
 from windlass._storage.protocol.actions import AuditNote
@@ -176,6 +178,23 @@ class MemoryMaintenance:
             met += len(minutes)
             saved += len(minutes) - 1
         return saved
+
+    async def prune_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            old = [key for key in sorted(self._db.gauges) if key[0] < now - older_than][:limit]
+            for key in old:
+                del self._db.gauges[key]
+            return len(old)
+
+    async def compact_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            rows, end = self._db.gauges, hour_of(minute_of(now - older_than))
+            old = [key for key in sorted(rows) if key[0] < end and key[0] != hour_of(key[0])]
+            before = len(rows)
+            for minute, source in old[:limit]:
+                hour = hour_of(minute), source
+                rows[hour] = add_gauges([rows.get(hour, {}), rows.pop((minute, source))])
+            return before - len(rows)
 
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
         with self._db.moment() as now:

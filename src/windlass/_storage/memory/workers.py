@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings, first_gauges
+from windlass._core.stats.rollup import minute_of
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, Lease, WorkerRow
 from windlass._storage.memory.jobs.apply import ApplyRules
@@ -46,12 +48,16 @@ class MemoryWorkers:
                 )
             return now
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         with self._db.moment() as now:
             row = self._db.workers.get(worker)
             live = row is not None and row.state is WorkerState.LIVE
             if row is not None and live:
                 row.beat(now, self._db.clock.boot(), memory)
+                for source, values in (readings or {}).items():
+                    self._db.gauges[minute_of(now), source] = first_gauges(values)
             held = self._held(worker)
             return HeartbeatAnswer(
                 live,

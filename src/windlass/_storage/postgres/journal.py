@@ -63,13 +63,19 @@ class PostgresJournal:
         return int(rows[0][0])
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
         asked = None if job is None else known_id(job)
         if job is not None and asked is None:
             return []
-        sql = self._db.sql(_EVENTS)
-        rows = await self._db.fetch_aside(sql, since, until, limit, asked, reads=True)
+        given = (since, until, limit, asked, newest_first)
+        rows = await self._db.fetch_aside(self._db.sql(_EVENTS), *given, reads=True)
         return [_event_of(row) for row in rows]
 
 

@@ -20,6 +20,7 @@ _NEXT_DUE, _PRUNE, _PRUNE_ROLLUPS = _SQL["next_due"], _SQL["prune"], _SQL["prune
 _PRUNE_WORKERS, _PROMOTE, _EXPIRE = _SQL["prune_workers"], _SQL["promote"], _SQL["expire"]
 _FORGET_GATES, _SWEEP_HOLDS = _SQL["forget_gates"], _SQL["sweep_holds"]
 _COMPACT_ROLLUPS, _SWEEP_TRACES = _SQL["compact_rollups"], _SQL["sweep_traces"]
+_PRUNE_GAUGES, _COMPACT_GAUGES = _SQL["prune_gauges"], _SQL["compact_gauges"]
 _PRUNE_AUDITS, _PRUNE_EVENTS = _SQL["prune_audits"], _SQL["prune_events"]
 
 _GATES_AT_ONCE = 500
@@ -87,6 +88,12 @@ class PostgresMaintenance:
 
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return await self._count(_COMPACT_ROLLUPS, span_us(older_than), limit)
+
+    async def prune_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_PRUNE_GAUGES, span_us(older_than), limit)
+
+    async def compact_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_COMPACT_GAUGES, span_us(older_than), limit)
 
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
         return await self._count(_PRUNE_AUDITS, span_us(older_than), limit)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings, first_gauges
 from windlass._core.values.instants import FIRST_INSTANT, clamp_instant, span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import PostgresConnection, Row
@@ -88,9 +91,11 @@ class PostgresWorkers:
         at: datetime = rows[0][0]
         return at
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        rows = await self._db.fetch(self._db.sql(_BEAT), self._db.instant(), worker, memory)
-        return _beat_of(rows)
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        given = (worker, memory, _readings_text(readings))
+        return _beat_of(await self._db.fetch(self._db.sql(_BEAT), self._db.instant(), *given))
 
     def pulse(self) -> PostgresHeartbeatChannel:
         return PostgresHeartbeatChannel(self._db)
@@ -164,14 +169,23 @@ class PostgresHeartbeatChannel:
         self._db = database
         self._link = PostgresConnection(database.server)
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        beat = self._link.fetch(
-            self._db.sql(_BEAT), self._db.instant(), worker, memory, within=_BEAT_SECONDS
-        )
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        given = (self._db.instant(), worker, memory, _readings_text(readings))
+        beat = self._link.fetch(self._db.sql(_BEAT), *given, within=_BEAT_SECONDS)
         return _beat_of(await self._db.timings.measure(beat, reads=False))
 
     async def close(self) -> None:
         await self._link.close()
+
+
+def _readings_text(readings: Readings | None) -> str | None:
+    """Return what a heartbeat stores, as JSON; None: nothing."""
+    if not readings:
+        return None
+    kept = {source: first_gauges(values) for source, values in readings.items()}
+    return msgspec.json.encode(kept).decode()
 
 
 def _beat_of(rows: Sequence[Row]) -> HeartbeatAnswer:

@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
+from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.job_list import JobFilter, Page
@@ -185,4 +186,12 @@ class AdminStore(Protocol):
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         """Return merged rollups with ``since <= minute < until``."""
+        ...
+
+    async def gauges(
+        self, since: datetime, until: datetime, *, source: str | None = None
+    ) -> Sequence[GaugeRow]:
+        """Return gauges with ``since <= minute < until``, by minute and source; None: of all
+        sources. Heartbeats store them (`WorkerStore.beat`).
+        """
         ...

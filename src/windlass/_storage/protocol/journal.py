@@ -68,7 +68,15 @@ class JournalStore(Protocol):
         ...
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
-        """Return the oldest events with ``since <= at < until``, by instant, then as stored."""
+        """Return the oldest events with ``since <= at < until``, by instant, then as stored; or the
+        newest, in the opposite order.
+        """
         ...

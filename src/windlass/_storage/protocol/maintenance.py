@@ -61,6 +61,17 @@ class MaintenanceStore(Protocol):
         """
         ...
 
+    async def prune_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete old gauges."""
+        ...
+
+    async def compact_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        """Merge the minutes of gauges as `compact_rollups` does. Return the number of rows saved.
+
+        Samples and totals are added, and the highest peak stays.
+        """
+        ...
+
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
         """Delete old audit records."""
         ...

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.jobs import Applied
 
@@ -135,7 +136,9 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True):
 class HeartbeatChannel(Protocol):
     """The heartbeat's own connection to the store. Made, used and closed on one event loop."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         """Renew the lease as `WorkerStore.beat` does."""
         ...
 
@@ -157,11 +160,14 @@ class WorkerStore(Protocol):
         """Store the live row of a worker, unless there is one. Return the store's clock."""
         ...
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         """Renew the worker's lease if its row is live, and return its claims and its duty.
 
         A late heartbeat that finds its row live renews it, at any delay. ``memory``: the bytes that
-        the process uses; None keeps the last report.
+        the process uses; None keeps the last report. ``readings`` of a live worker replace what is
+        stored of the same source and minute: workers of one host measure the same.
         """
         ...
 

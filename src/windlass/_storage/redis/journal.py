@@ -75,15 +75,21 @@ class RedisJournal:
         return int(await self._db.run(_APPEND_EVENTS, *given))
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
         if job is not None:
             found = await self._db.run_aside(_EVENTS_OF, known_id(job))
             kept = sorted((_event_of(text).at, number, text) for number, text in pairs(found))
-            events = [_event(job, text) for _, _, text in kept]
+            events = [_event(job, text) for _, _, text in (kept[::-1] if newest_first else kept)]
             return [event for event in events if since <= event.at < until][: max(limit, 0)]
         told: list[EventRecord] = []
-        span = (to_us(since), to_us(until))
+        span = ("newest" if newest_first else "oldest", to_us(since), to_us(until))
         skip = 0
         while len(told) < limit:
             part = min(limit - len(told), _AT_ONCE)

@@ -24,6 +24,7 @@ _COMPACT_ROLLUPS, _PRUNE_AUDITS, _PRUNE_EVENTS = (
     script("prune_audits"),
     script("prune_events"),
 )
+_PRUNE_GAUGES, _COMPACT_GAUGES = script("prune_gauges"), script("compact_gauges")
 _ENDED_NUMBER = script("ended_number")
 _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
@@ -99,14 +100,24 @@ class RedisMaintenance:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
 
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._compact(_COMPACT_ROLLUPS, older_than, limit)
+
+    async def _compact(self, script: Script, older_than: timedelta, limit: int) -> int:
+        """Merge up to ``limit`` rows, a few by one script; how many that saved."""
         saved = 0
         while limit > 0:
             chunk = min(limit, _AT_ONCE)
-            moved, some = await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), chunk)
+            moved, some = await self._db.run_aside(script, span_us(older_than), chunk)
             limit, saved = limit - moved, saved + some
             if moved < chunk:
                 break
         return saved
+
+    async def prune_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._in_chunks(limit, _PRUNE_GAUGES, span_us(older_than))
+
+    async def compact_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._compact(_COMPACT_GAUGES, older_than, limit)
 
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
         return await self._in_chunks(limit, _PRUNE_AUDITS, span_us(older_than))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings, first_gauges
 from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.jobs import Applied
@@ -22,7 +23,8 @@ from windlass._storage.protocol.workers import (
     WorkerState,
 )
 from windlass._storage.redis.admin.audit import note_bytes
-from windlass._storage.redis.io.database import RedisDatabase
+from windlass._storage.redis.admin.gauges import gauge_bytes
+from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.records import UNREADABLE, job_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.apply import apply_answers, transition_bytes
@@ -73,8 +75,10 @@ class RedisWorkers:
         row = (start.id, _encode_start(start), span_us(start.lease))
         return instant_of(await self._db.run(_REGISTER, *row))
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        return _beat_of(await self._db.run(_BEAT, worker, "" if memory is None else memory))
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        return _beat_of(await self._db.run(_BEAT, *_beat_args(worker, memory, readings)))
 
     async def assign(
         self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
@@ -133,9 +137,11 @@ class RedisHeartbeatChannel:
     def __init__(self, database: RedisDatabase) -> None:
         self._db, self._line = database, database.line()
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        said = "" if memory is None else memory
-        return _beat_of(await self._db.run_on(self._line, _BEAT, worker, said))
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        given = _beat_args(worker, memory, readings)
+        return _beat_of(await self._db.run_on(self._line, _BEAT, *given))
 
     async def close(self) -> None:
         await self._line.close()
@@ -166,6 +172,13 @@ def _orphan(asked: bytes, kept: bytes, error: bytes) -> ClaimedJob:
         lost=job.lost,
         solo=job.solo,
     )
+
+
+def _beat_args(worker: str, memory: int | None, readings: Readings | None) -> list[Argument]:
+    given: list[Argument] = [worker, "" if memory is None else memory]
+    for source, values in (readings or {}).items():
+        given += (source, gauge_bytes(first_gauges(values)))
+    return given
 
 
 def _beat_of(reply: Sequence[Any]) -> HeartbeatAnswer:

@@ -14,6 +14,7 @@ import msgspec
 
 from windlass._core.job.job import FollowUp, Progress
 from windlass._core.limits.backoff import Backoff
+from windlass._core.stats.gauges import Gauge
 from windlass._storage.protocol.workers import WorkerStart
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "WorkerDescription",
     "backoff_of",
     "follow_up_of",
+    "gauges_of",
+    "gauges_text",
     "note_text",
     "progress_of",
     "readable",
@@ -59,6 +62,15 @@ def worker_description_of(text: str) -> WorkerDescription:
         return _decode_about(text)
     except (msgspec.MsgspecError, UnicodeError):
         return WorkerDescription()
+
+
+def gauges_text(gauges: Mapping[str, Gauge]) -> str:
+    """Return the gauges of one source as they are stored: name to samples, total and peak."""
+    return msgspec.json.encode(gauges).decode()
+
+
+gauges_of = msgspec.json.Decoder(dict[str, Gauge]).decode
+"""Decode the gauges of one source."""
 
 
 def note_text(progress: Progress) -> str:

@@ -29,6 +29,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "journal.sql")
 _STORED, _APPEND_LOG, _LOGS = _SQL["stored"], _SQL["append_log"], _SQL["logs"]
 _RESTORE_EVENT = _SQL["restore_event"]
 _APPEND_EVENT, _EVENTS, _EVENTS_OF = _SQL["append_event"], _SQL["events"], _SQL["events_of"]
+_NEWEST, _NEWEST_OF = _SQL["newest"], _SQL["newest_of"]
 _ANY, _DELETE_LOGS, _DELETE_EVENTS = _SQL["any"], _SQL["delete_logs"], _SQL["delete_events"]
 
 _encode = msgspec.json.Encoder().encode
@@ -74,15 +75,23 @@ class SqliteJournal:
         return await self._db.write(op) if events else 0
 
     async def events(
-        self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        job: JobId | None = None,
+        newest_first: bool = False,
     ) -> Sequence[EventRecord]:
         values = (to_us(since), to_us(until), limit)
 
         def op(connection: apsw.Connection, _: int) -> list[EventRecord]:
             if job is None:
-                rows = fetch_shown(connection, _EVENTS, values)
+                sql = _NEWEST if newest_first else _EVENTS
+                rows = fetch_shown(connection, sql, values)
             else:
-                rows = fetch_shown(connection, _EVENTS_OF, (*values, known_id(job)))
+                sql = _NEWEST_OF if newest_first else _EVENTS_OF
+                rows = fetch_shown(connection, sql, (*values, known_id(job)))
             return [_event(row) for row in rows]
 
         return await self._db.ask(op)

@@ -13,6 +13,7 @@ from windlass._core.job.job import JobId
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.values.instants import LAST_US, span_us
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.admin.gauges import merge_gauge_hours
 from windlass._storage.sqlite.admin.rollups import merge_hours
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.location import DatabaseLocation
@@ -28,6 +29,7 @@ __all__ = ["SqliteMaintenance"]
 _EXPIRED = load_sql("windlass._storage.sqlite.sql", "claim.sql")["expired"]
 _PRUNABLE = load_sql("windlass._storage.sqlite.sql", "admin.sql")["prunable"]
 _PRUNE_ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")["prune_rollups"]
+_PRUNE_GAUGES = load_sql("windlass._storage.sqlite.sql", "gauges.sql")["prune"]
 _PRUNE_AUDITS = load_sql("windlass._storage.sqlite.sql", "actions.sql")["prune_audits"]
 _PRUNE_EVENTS = load_sql("windlass._storage.sqlite.sql", "journal.sql")["prune_events"]
 _WORKERS = load_sql("windlass._storage.sqlite.sql", "workers.sql")
@@ -87,6 +89,16 @@ class SqliteMaintenance:
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return await self._db.write(
             lambda connection, now: merge_hours(
+                connection, _before(now, span_us(older_than)), limit
+            )
+        )
+
+    async def prune_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._remove(_PRUNE_GAUGES, older_than, limit)
+
+    async def compact_gauges(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._db.write(
+            lambda connection, now: merge_gauge_hours(
                 connection, _before(now, span_us(older_than)), limit
             )
         )

@@ -11,6 +11,7 @@ import msgspec
 from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings
 from windlass._core.values.instants import instant_of, span_us, us_or_none
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.jobs import Applied
@@ -25,6 +26,7 @@ from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import worker_description_of, worker_description_text
 from windlass._storage.sqlite.admin.audit import keep_audit
+from windlass._storage.sqlite.admin.gauges import keep_readings
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     Row,
@@ -94,10 +96,14 @@ class SqliteWorkers:
 
         return instant_of(await self._db.write(op))
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         def op(connection: apsw.Connection, now: int) -> tuple[str | None, int, list[Row]]:
             values = (worker, now, self._db.boot, self._db.since_boot(), memory)
             duty = value_of(connection, _BEAT, values)
+            if readings and duty is not None:
+                keep_readings(connection, readings, now)
             return duty, now, fetch(connection, _HOLDING, (worker,))
 
         duty, now, rows = await self._db.write(op, Urgency.FIRST)

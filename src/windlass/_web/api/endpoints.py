@@ -7,9 +7,10 @@ from windlass._web.api.endpoint import Endpoint
 from windlass._web.api.jobs import JOBS
 from windlass._web.api.operations import OPERATIONS
 from windlass._web.api.schedules import SCHEDULES
+from windlass._web.api.series import SERIES
 from windlass._web.api.stats import STATS
 
 __all__ = ["ENDPOINTS"]
 
-ENDPOINTS: tuple[Endpoint, ...] = (*STATS, *JOBS, *JOB_ACTIONS, *OPERATIONS, *SCHEDULES)
+ENDPOINTS: tuple[Endpoint, ...] = (*STATS, *SERIES, *JOBS, *JOB_ACTIONS, *OPERATIONS, *SCHEDULES)
 """Static paths stand before those with a parameter: the first that fits answers."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.jobs.read import Count
 from windlass._core.job.job import Attempt
 from windlass._storage.protocol.journal import EventRecord, LogChunk
-from windlass._web.api.endpoint import Endpoint, Nothing
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.filters import Instant, JobQuery, Matching, Size, filter_of
 from windlass._web.api.records import (
     ExplanationBody,
@@ -21,14 +21,13 @@ from windlass._web.api.records import (
     explanation_body,
     job_body,
 )
+from windlass._web.api.series import span_of
 from windlass._web.api.truncation import attempt_lines, fit_answer, job_line
 from windlass._web.jobs import find_page, resolve_job
 from windlass._web.request import PageRequest
 from windlass._web.security.cost_limits import COUNT_TIMEOUT, ROWS
 
 __all__ = ["JOBS"]
-
-_HOUR = timedelta(hours=1)
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,11 +40,25 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A span of time; without any, the last hour. Go on with `since`, the last event's `at`."""
+    """Which events; without a span of time, those of the last hour. The header `Link` has the
+    address of the next page.
+    """
 
     since: Instant | None = None
     until: Instant | None = None
+    kind: Annotated[
+        tuple[str, ...], Meta(description="Any of these, such as `started` or `failed`.")
+    ] = ()
+    task: str | None = None
+    queue: str | None = None
+    worker: str | None = None
     job: Annotated[str | None, Meta(description="Only events of this job.")] = None
+    order: Literal["oldest", "newest"] = "oldest"
+    """Which come first."""
+    after: (
+        Annotated[str, Meta(description="The position in the log; the header `Link` has it.")]
+        | None
+    ) = None
     size: Size = ROWS
 
 
@@ -84,12 +97,28 @@ async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
     return fit_answer(chunks)
 
 
-async def events(visit: PageRequest, asked: EventQuery) -> Sequence[EventRecord]:
-    """List events, oldest first."""
-    until = asked.until or await visit.admin.storage.now()
-    since = asked.since or until - _HOUR
-    found = await visit.admin.storage.events(since, until, limit=asked.size, job_id=asked.job)
-    return fit_answer(found)
+async def events(visit: PageRequest, asked: EventQuery) -> Part:
+    """List events by filters, in an order."""
+    page = await _event_page(visit, asked, asked.size)
+    lines = fit_answer(page.events)
+    if len(lines) < len(page.events):  # the others are on the next page
+        page = await _event_page(visit, asked, len(lines))
+    return Part(lines, page.next)
+
+
+async def _event_page(visit: PageRequest, asked: EventQuery, size: int) -> EventPage:
+    since, until = await span_of(visit, asked.since, asked.until)
+    wanted = EventFilter(
+        kinds=asked.kind, task=asked.task, queue=asked.queue, worker=asked.worker, job=asked.job
+    )
+    return await visit.admin.storage.timeline(
+        wanted,
+        since=since,
+        until=until,
+        newest_first=asked.order == "newest",
+        limit=size,
+        after=asked.after,
+    )
 
 
 async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
@@ -104,7 +133,7 @@ JOBS = (
         answer=events,
         asked=EventQuery,
         told=Sequence[EventRecord],
-        title="List the event log, oldest first; empty unless `event_log` is set",
+        title="List the event log by filters, page by page; empty unless `event_log` is set",
         refusals=(404, 409),
         heavy=True,
     ),

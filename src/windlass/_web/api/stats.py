@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from windlass._storage.protocol.workers import WorkerRecord
 from windlass._web.api.endpoint import Endpoint, Nothing, Part
 from windlass._web.api.filters import Cursor, Instant, Size
 from windlass._web.api.records import SnapshotBody, snapshot_body
+from windlass._web.api.series import Step, span_of, step_of
 from windlass._web.api.truncation import (
     Names,
     brief_text,
@@ -34,7 +35,6 @@ from windlass._web.security.roles import Role
 
 __all__ = ["STATS"]
 
-_HOUR = timedelta(hours=1)
 _ERROR = 500
 """Characters of an error in a list of hundreds."""
 _TASKS = 20
@@ -75,7 +75,7 @@ class SeriesQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One line of it, or all."""
 
     task: str | None = None
-    step: Annotated[int, Meta(ge=60, le=86_400, description="Seconds.")] | None = None
+    step: Step | None = None
 
 
 class ActivityQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,28 +173,17 @@ async def counts(visit: PageRequest, asked: Names) -> Part:
 
 async def series(visit: PageRequest, asked: SeriesQuery) -> Series:
     """Return counts over time."""
-    since, until = await _span(visit, asked)
-    step = None if asked.step is None else timedelta(seconds=asked.step)
+    since, until = await span_of(visit, asked.since, asked.until)
     return await visit.admin.stats.series(
-        since, until, step=step, queue=asked.queue, task=asked.task
+        since, until, step=step_of(asked.step), queue=asked.queue, task=asked.task
     )
 
 
 async def activity(visit: PageRequest, asked: ActivityQuery) -> Part:
     """Return counts by name."""
-    since, until = await _span(visit, asked)
+    since, until = await span_of(visit, asked.since, asked.until)
     found = await visit.admin.stats.activity(since, until, by=asked.by, queue=asked.queue)
     return page_by_name(found, asked, name=lambda one: one.name)
-
-
-async def _span(visit: PageRequest, asked: Between | ActivityQuery) -> tuple[datetime, datetime]:
-    until = asked.until or await visit.admin.storage.now()
-    if asked.since is not None:
-        return asked.since, until
-    try:
-        return until - _HOUR, until
-    except OverflowError:
-        return until, until
 
 
 async def errors(visit: PageRequest, asked: ErrorQuery) -> ErrorLook:

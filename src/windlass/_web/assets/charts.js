@@ -1,7 +1,7 @@
 // <figure class="chart" data-chart='{…}'> or data-chart-url="…" becomes a uPlot chart.
 //
 // {"times": [unix seconds], "series": [{"label", "values", "colour", "fill"?, "bars"?}],
-//  "unit": "" | "s" | "/s" | "%", "stack"?: true}
+//  "unit": "" | "s" | "/s" | "%" | "B", "stack"?: true}
 //
 // Stacked series are bars on top of each other, the first one lowest.
 //
@@ -32,9 +32,15 @@ function seconds(value) {
   return value < 7200 ? `${+(value / 60).toPrecision(3)} min` : `${+(value / 3600).toPrecision(3)} h`;
 }
 
+function bytes(value) {
+  const power = Math.min(Math.floor(Math.log2(Math.max(value, 1)) / 10), 4);
+  return `${+(value / 1024 ** power).toPrecision(3)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
 function shown(value, unit) {
   if (value == null) return "–";
   if (value === 0) return "0";
+  if (unit === "B") return bytes(value);
   if (unit === "s") return seconds(value);
   const short = new Intl.NumberFormat("en", { notation: value >= 10_000 ? "compact" : "standard", maximumFractionDigits: 2 });
   return `${short.format(value)}${unit}`;
@@ -71,6 +77,9 @@ const TIMES = [
   ...[-6, -5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)),
   ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200, 86_400, 172_800],
 ];
+
+// Of bytes, those that make whole units.
+const SIZES = [...Array(50).keys()].map((power) => 2 ** power);
 
 // As wide as what is written there, so that no chart begins with a gap.
 const besides = (_, labels) => (labels ? 18 + 6.5 * Math.max(...labels.map((label) => label.length)) : 40);
@@ -126,7 +135,7 @@ function options(figure, told, width, height) {
     cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { x: { range: told.stack ? aroundBars : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
-    axes: [{ ...axis, size: below, values: instants }, { ...axis, size: besides, gap: 8, incrs: { "": WHOLE, s: TIMES }[told.unit ?? ""], values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    axes: [{ ...axis, size: below, values: instants }, { ...axis, size: besides, gap: 8, incrs: { "": WHOLE, s: TIMES, B: SIZES }[told.unit ?? ""], values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
       { label: "Time", value: moment },
       ...order(told).map((one, place) => ({

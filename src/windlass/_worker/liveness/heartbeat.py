@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from windlass._storage.protocol.workers import HeartbeatAnswer, HeartbeatChannel, WorkerStore
+from windlass._worker.liveness.gauges import GaugeReport
 from windlass._worker.liveness.loop_watchdog import LoopWatchdog
 from windlass._worker.liveness.store_contact import StoreContact
 from windlass._worker.periodic import run_every
@@ -35,12 +36,14 @@ class Heartbeat:
         watchdog: LoopWatchdog | None,
         on_lost: Callable[[StorageReplaced], None] | None = None,
         memory: Callable[[], int | None] = lambda: None,
+        gauges: GaugeReport | None = None,
     ) -> None:
         """``on_beat`` is called on ``home``, the worker's loop, with the id that was beating.
 
         ``on_lost`` too, once, when the store is gone for good. ``memory``: what the process uses,
-        in bytes, for people who look at workers.
+        in bytes, for people who look at workers. ``gauges`` measures this host for charts.
         """
+        self._gauges = gauges
         self._memory = memory
         self._workers = workers
         self._identity = identity
@@ -75,11 +78,14 @@ class Heartbeat:
         if self._pulse is None:  # made here: it belongs to the loop it beats on
             self._pulse = self._workers.pulse()
         try:
-            beat = await self._pulse.beat(worker, memory=self._memory())
+            readings = None if self._gauges is None else self._gauges.readings()
+            beat = await self._pulse.beat(worker, memory=self._memory(), readings=readings)
         except StorageError:
             self._presence.missed()
             raise
         self._presence.reached()
+        if self._gauges is not None:
+            self._gauges.answered(beat.at)
         with suppress(RuntimeError):  # the worker has ended while the store took its time
             self._home.call_soon_threadsafe(self._on_beat, worker, beat)
         return beat.live

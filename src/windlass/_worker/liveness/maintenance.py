@@ -21,7 +21,7 @@ __all__ = ["CHUNK_SIZE", "Promoter", "Pruner", "run_in_chunks"]
 
 _KEEP_WORKERS = timedelta(days=1)
 _KEEP_MINUTES = timedelta(hours=48)
-"""Older rollups are kept by the hour: what charts of days and weeks show."""
+"""Older rollups and gauges are kept by the hour: what charts of days and weeks show."""
 _ROUNDS = 100
 
 CHUNK_SIZE = 500
@@ -92,7 +92,9 @@ class Pruner:
         await run_in_chunks(
             lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n)
         )
-        await self._compact()
+        await run_in_chunks(lambda n: store.prune_gauges(older_than=settings.keep_rollups, limit=n))
+        await self._compact(store.compact_rollups)
+        await self._compact(store.compact_gauges)
         await run_in_chunks(lambda n: store.prune_events(older_than=settings.keep_events, limit=n))
         await run_in_chunks(lambda n: store.prune_audits(older_than=settings.keep_audit, limit=n))
         await run_in_chunks(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
@@ -104,12 +106,12 @@ class Pruner:
         await publish_expired_events(self._storage, self._bus, expired)
         return len(expired)
 
-    async def _compact(self) -> None:
+    async def _compact(self, compact: Callable[..., Awaitable[int]]) -> None:
         """Compact until a chunk saves nothing: the saving of one chunk says little
         about the rest.
         """
         for _ in range(_ROUNDS):
-            if not await self._store.compact_rollups(older_than=_KEEP_MINUTES, limit=CHUNK_SIZE):
+            if not await compact(older_than=_KEEP_MINUTES, limit=CHUNK_SIZE):
                 return
 
     async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:

@@ -39,6 +39,7 @@ from windlass.testing.conformance.admin.sort import SortConformance
 from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
+from windlass.testing.conformance.gauges import GaugeConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
 from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
@@ -125,6 +126,7 @@ __all__ = [
     "FireConformance",
     "FirstStartConformance",
     "FollowUpConformance",
+    "GaugeConformance",
     "HeartbeatConformance",
     "HistoryConformance",
     "InsertConformance",
@@ -247,6 +249,7 @@ ALL: tuple[type, ...] = (
     EventConformance,
     RollupConformance,
     CompactionConformance,
+    GaugeConformance,
     DumpConformance,
     RestoreConformance,
     WakeupConformance,

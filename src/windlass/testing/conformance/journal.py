@@ -219,6 +219,28 @@ class EventConformance:
         unknown = await storage.journal.events(now, now + HOUR, limit=1, job=new_job_id())
         assert list(unknown) == []
 
+    async def test_the_newest_events_come_first_if_asked_for(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        one, two = await add(storage, a_job(), a_job())
+        now = clock.now()
+        told = [(one, 0, "a"), (two, 1, "b"), (one, 1, "c"), (one, 2, "d")]
+        await storage.journal.append_events(
+            [an_event(job, now + n * MINUTE, kind) for job, n, kind in told]
+        )
+
+        async def kinds(until: datetime, limit: int, job: JobId | None = None) -> str:
+            found = await storage.journal.events(
+                now, until, limit=limit, job=job, newest_first=True
+            )
+            return "".join(event.kind for event in found)
+
+        assert await kinds(now + HOUR, 10) == "dcba"
+        assert await kinds(now + HOUR, 2) == "dc"
+        assert await kinds(now + 2 * MINUTE, 10) == "cba"
+        assert await kinds(now + HOUR, 2, one) == "dc"
+        assert await kinds(now + HOUR, 10, two) == "b"
+
     async def test_events_go_with_a_job_that_is_pruned_or_not_kept(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

@@ -10,6 +10,7 @@ from tests.storage.mutants.table import fails
 from windlass._core.job.job import Claim, JobId
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
@@ -55,8 +56,10 @@ class CancelsRunningJobsAtOnce(MemoryJobs):
 class TellsNobody(MemoryWorkers):
     """A beat does not tell of cancel requests."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        beat = await super().beat(worker, memory=memory)
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        beat = await super().beat(worker, memory=memory, readings=readings)
         return HeartbeatAnswer(beat.live, beat.at, (), beat.holding)
 
 

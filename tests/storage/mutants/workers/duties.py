@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
+from windlass._core.stats.gauges import Readings
 from windlass._storage.memory.workers import MemoryWorkers
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.workers import Duty, HeartbeatAnswer, WorkerStart
@@ -28,16 +29,20 @@ class NewcomersAreQuiet(MemoryWorkers):
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not carry the duty."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        return replace(await super().beat(worker, memory=memory), duty=Duty.WORK)
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        return replace(await super().beat(worker, memory=memory, readings=readings), duty=Duty.WORK)
 
 
 @fails(DutyConformance.test_a_duty_outlives_heartbeats_and_another_registration)
 class HeardIsForgotten(MemoryWorkers):
     """A duty is told once."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        beat = await super().beat(worker, memory=memory)
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        beat = await super().beat(worker, memory=memory, readings=readings)
         self._db.workers[worker].duty = Duty.WORK
         return beat
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.job.job import ClaimedJob
 from windlass._core.job.transition import Transition
+from windlass._core.stats.gauges import Readings
 from windlass._storage.memory.io.rows import JobRow, Lease
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.workers import MemoryLeader, MemoryWorkers
@@ -79,10 +80,12 @@ class RegisterRevives(MemoryWorkers):
 class BeatsForNothing(MemoryWorkers):
     """A beat does not renew the lease."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         row = self._db.workers[worker]
         beat_at, beat_boot = row.beat_at, row.beat_boot
-        beat = await super().beat(worker, memory=memory)
+        beat = await super().beat(worker, memory=memory, readings=readings)
         row.beat_at, row.beat_boot = beat_at, beat_boot
         return beat
 
@@ -91,9 +94,11 @@ class BeatsForNothing(MemoryWorkers):
 class BuriesLateBeats(MemoryWorkers):
     """A beat after the lease finds its row dead."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         await self.bury([late for late in await self.overdue() if late == worker])
-        return await super().beat(worker, memory=memory)
+        return await super().beat(worker, memory=memory, readings=readings)
 
 
 @fails(
@@ -103,8 +108,10 @@ class BuriesLateBeats(MemoryWorkers):
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not say what the worker holds."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        return replace(await super().beat(worker, memory=memory), holding=())
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        return replace(await super().beat(worker, memory=memory, readings=readings), holding=())
 
 
 @fails(HeartbeatConformance.test_a_heartbeat_may_come_from_another_event_loop)
@@ -117,27 +124,33 @@ class BeatsOnOneLoop(MemoryWorkers):
         self.loop = asyncio.get_running_loop()
         return await super().register(start)
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         if asyncio.get_running_loop() is not self.loop:
             raise StorageError("another event loop")
-        return await super().beat(worker, memory=memory)
+        return await super().beat(worker, memory=memory, readings=readings)
 
 
 @fails(HeartbeatConformance.test_the_heartbeat_of_a_dead_worker_reports_that_and_does_not_revive_it)
 class BeatsRevive(MemoryWorkers):
     """A beat makes a dead row live again."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         if (row := self._db.workers.get(worker)) is not None:
             row.state, row.ended_at = WorkerState.LIVE, None
-        return await super().beat(worker, memory=memory)
+        return await super().beat(worker, memory=memory, readings=readings)
 
 
 @fails(HeartbeatConformance.test_the_heartbeat_of_a_worker_without_a_row_is_not_live)
 class BeatsMakeRows(MemoryWorkers):
     """A beat without a row makes one: the forge way of healing, which undoes a burial."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
         start = WorkerStart(
             id=worker,
             host="",
@@ -148,7 +161,7 @@ class BeatsMakeRows(MemoryWorkers):
             lease=timedelta(seconds=30),
         )
         await self.register(start)
-        return await super().beat(worker, memory=memory)
+        return await super().beat(worker, memory=memory, readings=readings)
 
 
 @fails(HeartbeatConformance.test_a_row_keeps_what_its_worker_says_of_itself)
@@ -163,8 +176,10 @@ class ForgetsTheTasks(MemoryWorkers):
 class ForgetsTheMemory(MemoryWorkers):
     """A beat that says nothing of memory forgets what was said."""
 
-    async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        beat = await super().beat(worker, memory=memory)
+    async def beat(
+        self, worker: str, *, memory: int | None = None, readings: Readings | None = None
+    ) -> HeartbeatAnswer:
+        beat = await super().beat(worker, memory=memory, readings=readings)
         if beat.live:
             self._db.workers[worker].memory = memory
         return beat

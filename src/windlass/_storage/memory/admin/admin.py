@@ -9,6 +9,7 @@ from datetime import datetime
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup, merge
 from windlass._storage.memory.admin.error_groups import group_errors
 from windlass._storage.memory.admin.find import (
@@ -187,6 +188,16 @@ class MemoryAdmin:
                 for key, tally in tallies.items()
                 if since <= key[0] < until
             )
+
+    async def gauges(
+        self, since: datetime, until: datetime, *, source: str | None = None
+    ) -> Sequence[GaugeRow]:
+        with self._db.view():
+            return [
+                GaugeRow(minute, name, gauges)
+                for (minute, name), gauges in sorted(self._db.gauges.items())
+                if since <= minute < until and source in (None, name)
+            ]
 
     # --- switching ----------------------------------------------------------------------------
 

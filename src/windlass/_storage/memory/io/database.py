@@ -14,6 +14,7 @@ import msgspec
 from windlass._core.job.job import Claim, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
+from windlass._core.stats.gauges import Gauge
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
 from windlass._storage.memory.io.rows import (
@@ -118,6 +119,8 @@ class MemoryDatabase:
         self.tallies: RollupRows = {}
         self.copied: RollupRows = {}
         """Counts of another store before it was copied here."""
+        self.gauges: dict[tuple[datetime, str], dict[str, Gauge]] = {}
+        """By minute and source."""
         self.secret = ""
         self.audits: AuditRows = AuditRows()
         self.diary: JournalRows = JournalRows()

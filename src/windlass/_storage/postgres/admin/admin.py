@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
+from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup, merge
 from windlass._core.values.instants import clamp_instant, to_us
 from windlass._storage.postgres.admin.audit import audit_note_text
@@ -30,6 +31,7 @@ from windlass._storage.protocol.list_order import (
     sort_time_of,
 )
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.stored_text import gauges_of
 from windlass._storage.shared.task_counts import task_look_of_lines
 from windlass._storage.shared.text_search import search_jobs
 
@@ -38,6 +40,7 @@ __all__ = ["PostgresAdmin", "filter_args"]
 _SQL = load_sql("windlass._storage.postgres.sql", "admin.sql")
 _GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["errors"]
 _COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
+_GAUGES = _SQL["gauges"]
 _KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
 _NAMED, _NEWEST, _TASKS = _SQL["named"], _SQL["newest"], _SQL["tasks"]
 _SECRET, _KEEP_SECRET = _SQL["secret"], _SQL["keep_secret"]
@@ -185,6 +188,12 @@ class PostgresAdmin:
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         return merge(_rollup_of(row) for row in await self._ask(_ROLLUPS, since, until))
+
+    async def gauges(
+        self, since: datetime, until: datetime, *, source: str | None = None
+    ) -> Sequence[GaugeRow]:
+        rows = await self._ask(_GAUGES, since, until, source)
+        return [GaugeRow(minute, name, gauges_of(text)) for minute, name, text in rows]
 
     # --- switching ----------------------------------------------------------------------------
 

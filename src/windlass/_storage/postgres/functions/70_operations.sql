@@ -7,7 +7,7 @@
 -- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
 -- the worker holds none.
 CREATE OR REPLACE FUNCTION beat(
-    p_at timestamptz, p_worker text, p_memory bigint DEFAULT NULL
+    p_at timestamptz, p_worker text, p_memory bigint DEFAULT NULL, p_gauges jsonb DEFAULT NULL
 )
 RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
                cancel_requested boolean, duty text)
@@ -25,6 +25,9 @@ BEGIN
      WHERE w.id = p_worker AND w.state = 'live'
     RETURNING w.duty INTO v_duty;
     v_live := FOUND;
+    IF v_live AND p_gauges IS NOT NULL THEN
+        PERFORM keep_gauges(v_at, p_gauges);
+    END IF;
     RETURN QUERY
     SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested, v_duty
       FROM (SELECT 1) one

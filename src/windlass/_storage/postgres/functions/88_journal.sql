@@ -59,16 +59,30 @@ BEGIN
     RETURN v_count;
 END $$;
 
--- `JournalStore.events`, of one job or (NULL) of all.
+-- `JournalStore.events`, of one job or (NULL) of all. The number of rows is the caller's bound, and
+-- each order reads its index from its own end.
 CREATE OR REPLACE FUNCTION read_events(
-    p_since timestamptz, p_until timestamptz, p_limit bigint, p_id uuid
+    p_since timestamptz, p_until timestamptz, p_limit bigint, p_id uuid,
+    p_newest boolean DEFAULT false
 ) RETURNS TABLE (
     at timestamptz, kind text, id uuid, task text, queue text, worker text, attempt integer
 )
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
-    IF p_id IS NULL THEN
+    IF p_id IS NULL AND p_newest THEN
+        RETURN QUERY
+        SELECT e.at, e.kind, j.id, e.task, e.queue, e.worker, e.attempt
+          FROM events e JOIN jobs j ON j.seq = e.seq
+         WHERE e.at >= p_since AND e.at < p_until ORDER BY e.at DESC, e.number DESC LIMIT p_limit;
+    ELSIF p_newest THEN
+        RETURN QUERY
+        SELECT e.at, e.kind, p_id, e.task, e.queue, e.worker, e.attempt
+          FROM events e
+         WHERE e.seq = (SELECT j.seq FROM jobs j WHERE j.id = p_id)
+           AND e.at >= p_since AND e.at < p_until
+         ORDER BY e.at DESC, e.number DESC LIMIT p_limit;
+    ELSIF p_id IS NULL THEN
         RETURN QUERY
         SELECT e.at, e.kind, j.id, e.task, e.queue, e.worker, e.attempt
           FROM events e JOIN jobs j ON j.seq = e.seq

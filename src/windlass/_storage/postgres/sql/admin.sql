@@ -95,6 +95,12 @@ SELECT windlass.prune_rollups($1, $2, $3);
 -- name: compact_rollups
 SELECT windlass.compact_rollups($1, $2, $3);
 
+-- name: prune_gauges
+SELECT windlass.prune_gauges($1, $2, $3);
+
+-- name: compact_gauges
+SELECT windlass.compact_gauges($1, $2, $3);
+
 -- name: prune_audits
 SELECT windlass.prune_audits($1, $2, $3);
 
@@ -110,6 +116,9 @@ SELECT coalesce($1::timestamptz, clock_timestamp());
 -- name: rollups
 SELECT minute, queue, task, verbs, counts, wait_from, wait, run_from, run
   FROM windlass.read_rollups($1, $2);
+
+-- name: gauges
+SELECT minute, source, readings FROM windlass.read_gauges($1, $2, $3);
 
 -- name: promote
 SELECT windlass.promote_due($1, $2, $3);

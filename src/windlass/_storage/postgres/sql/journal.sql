@@ -10,4 +10,4 @@ SELECT seq, claim_number, number, lines FROM windlass.read_logs($1, $2, $3);
 SELECT windlass.append_events($1, $2, $3::uuid[], $4, $5, $6, $7);
 
 -- name: events
-SELECT at, kind, id, task, queue, worker, attempt FROM windlass.read_events($1, $2, $3, $4);
+SELECT at, kind, id, task, queue, worker, attempt FROM windlass.read_events($1, $2, $3, $4, $5);

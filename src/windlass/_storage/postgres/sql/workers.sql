@@ -15,7 +15,7 @@ made AS (
 SELECT at FROM clock;
 
 -- name: beat
-SELECT live, at, id, claim_number, seq, cancel_requested, duty FROM windlass.beat($1, $2, $3);
+SELECT live, at, id, claim_number, seq, cancel_requested, duty FROM windlass.beat($1, $2, $3, $4);
 
 -- name: assign
 SELECT windlass.assign_duty($1, $2::text[], $3, $4);

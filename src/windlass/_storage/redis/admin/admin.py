@@ -7,6 +7,7 @@ from datetime import datetime
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.job.state import State
+from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup, merge
 from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditNote
@@ -15,6 +16,7 @@ from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.error_groups import RedisErrorGroups
 from windlass._storage.redis.admin.find import RedisFinder
+from windlass._storage.redis.admin.gauges import read_gauges
 from windlass._storage.redis.admin.listed_jobs import pairs, shown_job
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.layout import STATES
@@ -149,6 +151,11 @@ class RedisAdmin:
                 start = int(minute) + 1
             if len(found) < 3 * _MINUTES:
                 return rollups
+
+    async def gauges(
+        self, since: datetime, until: datetime, *, source: str | None = None
+    ) -> Sequence[GaugeRow]:
+        return await read_gauges(self._db, to_us(since), to_us(until), source)
 
     # --- switching ----------------------------------------------------------------------------
 

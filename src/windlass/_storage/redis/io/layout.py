@@ -61,6 +61,9 @@ Running and ended
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
                               or 'r' bucket -> number
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
+    gauges           ZSET     minute by minute
+    gauges:<minute>  HASH     source (a host; '': the storage) -> msgpack {gauge: [samples, total,
+                              peak]}
     secret           STRING   key of the HMAC that people see of hidden keys; made at first use
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
+from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.actions import AuditNote
@@ -20,6 +21,7 @@ from windlass._storage.shared.task_counts import task_look_of_lines
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.admin.error_groups import error_groups
 from windlass._storage.sqlite.admin.find import find
+from windlass._storage.sqlite.admin.gauges import read_gauges
 from windlass._storage.sqlite.admin.rollups import read_rollups
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -198,6 +200,12 @@ class SqliteAdmin:
         return await self._db.ask(
             lambda connection, _: read_rollups(connection, to_us(since), to_us(until))
         )
+
+    async def gauges(
+        self, since: datetime, until: datetime, *, source: str | None = None
+    ) -> Sequence[GaugeRow]:
+        span = (to_us(since), to_us(until))
+        return await self._db.ask(lambda connection, _: read_gauges(connection, *span, source))
 
     # --- switching ----------------------------------------------------------------------------
 

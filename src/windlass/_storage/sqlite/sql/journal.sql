@@ -36,6 +36,18 @@ SELECT events.at, events.kind, jobs.id, events.task, events.queue, events.worker
  WHERE jobs.id = ?4 AND events.at >= ?1 AND events.at < ?2
  ORDER BY events.at, events.number LIMIT ?3;
 
+-- name: newest
+SELECT events.at, events.kind, jobs.id, events.task, events.queue, events.worker, events.attempt
+  FROM events CROSS JOIN jobs ON jobs.seq = events.seq
+ WHERE events.at >= ?1 AND events.at < ?2
+ ORDER BY events.at DESC, events.number DESC LIMIT ?3;
+
+-- name: newest_of
+SELECT events.at, events.kind, jobs.id, events.task, events.queue, events.worker, events.attempt
+  FROM jobs CROSS JOIN events ON events.seq = jobs.seq
+ WHERE jobs.id = ?4 AND events.at >= ?1 AND events.at < ?2
+ ORDER BY events.at DESC, events.number DESC LIMIT ?3;
+
 -- name: prune_events
 DELETE FROM events WHERE number IN (
     SELECT number FROM events WHERE at < ?1 ORDER BY at LIMIT ?2

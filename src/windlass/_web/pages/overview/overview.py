@@ -22,6 +22,7 @@ from windlass._web.pages.overview.queues import (
     overview_rows_of,
     totals,
 )
+from windlass._web.render.ranges import chart_range
 from windlass._web.request import PageRequest
 
 if TYPE_CHECKING:
@@ -36,16 +37,6 @@ __all__ = [
     "read_live_state",
 ]
 
-RANGES = {
-    "5m": (timedelta(minutes=5), "5 min", "the last 5 minutes"),
-    "15m": (timedelta(minutes=15), "15 min", "the last 15 minutes"),
-    "1h": (timedelta(hours=1), "1 h", "the last hour"),
-    "6h": (timedelta(hours=6), "6 h", "the last 6 hours"),
-    "24h": (timedelta(hours=24), "24 h", "the last 24 hours"),
-    "7d": (timedelta(days=7), "7 days", "the last 7 days"),
-    "30d": (timedelta(days=30), "30 days", "the last 30 days"),
-}
-_USUAL = "1h"
 _SHORT = timedelta(hours=1)
 """Charts of more are drawn anew once a minute: nothing is seen to move on them sooner."""
 _FAILURES = 8
@@ -163,9 +154,8 @@ class PeriodStats(msgspec.Struct, frozen=True):
 async def overview(visit: PageRequest) -> Response:
     """Return the page. ``part=now`` leaves out what is drawn once a minute."""
     admin, now = visit.admin, await visit.admin.storage.now()
-    chosen = visit.asked("range", _USUAL)
-    chosen = chosen if chosen in RANGES else _USUAL
-    span, _, words = RANGES[chosen]
+    shown = chart_range(visit)
+    span = shown.span
     crew = _crew(await admin.workers.list(ended_within=timedelta(0)), now)
     rows = await overview_rows_of(admin, now)
     drawn = span <= _SHORT or visit.asked("part") != "now"
@@ -174,8 +164,8 @@ async def overview(visit: PageRequest) -> Response:
     return await visit.render(
         "overview.html",
         now=now,
-        ranges=_ranges(visit, chosen),
-        range_words=words,
+        ranges=shown.links,
+        range_words=shown.words,
         slow=span > _SHORT,
         crew=crew,
         rows=busiest(rows),
@@ -208,13 +198,6 @@ async def read_live_jobs(admin: Admin) -> object:
 async def read_live_minutes(admin: Admin) -> object:
     """Read the values for charts of hours and days."""
     return minute_of(await admin.storage.now())
-
-
-def _ranges(visit: PageRequest, chosen: str) -> list[tuple[str, str, bool]]:
-    return [
-        (title, visit.changed(range=name, part=None), name == chosen)
-        for name, (_, title, _) in RANGES.items()
-    ]
 
 
 def _crew(records: Sequence[WorkerRecord], now: datetime) -> SlotTotals:

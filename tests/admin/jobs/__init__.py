@@ -1,0 +1,1 @@
+"""Tests of jobs that operators read."""
