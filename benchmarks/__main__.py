@@ -36,6 +36,7 @@ from benchmarks.figures import (
     sleeping,
     streams,
 )
+from benchmarks.figures.server import idle_workers
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
@@ -50,6 +51,7 @@ MEASURES: Measures = {
     "flat": flat.measure,
     "lanes": lanes.measure,
     "closed": closed.measure,
+    "idle_workers": idle_workers.measure,
     "rates": rates.measure,
     "misfits": misfits.measure,
     "sleeping": sleeping.measure,
@@ -83,6 +85,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         *("drain", "latency", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),
         "lists",
         "streams",
+        "idle_workers",
     ),
     "redis": (
         "drain",
@@ -95,6 +98,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "pages",
         "lists",
         "streams",
+        "idle_workers",
     ),
 }
 """What is promised about each."""

@@ -82,7 +82,7 @@ from windlass._storage.protocol.transactions import (
     UserInsertStore,
     UserTransactionStore,
 )
-from windlass._storage.protocol.wakeups import Wakeups
+from windlass._storage.protocol.wakeups import Topic, Wakeups, WorkHints
 from windlass._storage.protocol.workers import (
     Duty,
     HeartbeatAnswer,
@@ -175,6 +175,7 @@ __all__ = [
     "Stores",
     "TaskCounts",
     "TaskLook",
+    "Topic",
     "TransactionStore",
     "Transition",
     "TransitionAnswer",
@@ -187,6 +188,7 @@ __all__ = [
     "Wakeups",
     "Want",
     "Window",
+    "WorkHints",
     "WorkerRecord",
     "WorkerStart",
     "WorkerState",
