@@ -54,7 +54,8 @@ __all__ = ["PostgresJobs"]
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
-_CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
+_CLAIM, _APPLY = _SQL["claim"], _SQL["apply"]
+_SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
@@ -159,7 +160,8 @@ class PostgresJobs:
         alike = success_args(ordered)
         now, durable = self._db.instant(), self._db.durable
         if alike is not None:
-            rows = await self._db.fetch(self._db.sql(_SUCCEED), now, durable, *alike)
+            succeed = _SUCCEED if ordered[0].keep else _SUCCEED_UNKEPT
+            rows = await self._db.fetch(self._db.sql(succeed), now, durable, *alike)
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)

@@ -32,6 +32,9 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
 -- name: succeed
 SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
+-- name: succeed_unkept
+SELECT at, verdicts, verbs FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5);
+
 -- name: outlook
 -- A newer major version is for the claim to refuse.
 SELECT at,
