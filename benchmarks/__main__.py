@@ -36,7 +36,7 @@ from benchmarks.figures import (
     sleeping,
     streams,
 )
-from benchmarks.figures.server import idle_workers
+from benchmarks.figures.server import empty_claim, idle_workers, retention
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
@@ -52,6 +52,8 @@ MEASURES: Measures = {
     "lanes": lanes.measure,
     "closed": closed.measure,
     "idle_workers": idle_workers.measure,
+    "empty_claim": empty_claim.measure,
+    "retention": retention.measure,
     "rates": rates.measure,
     "misfits": misfits.measure,
     "sleeping": sleeping.measure,
@@ -86,6 +88,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "lists",
         "streams",
         "idle_workers",
+        "retention",
     ),
     "redis": (
         "drain",
@@ -99,6 +102,8 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "lists",
         "streams",
         "idle_workers",
+        "empty_claim",
+        "retention",
     ),
 }
 """What is promised about each."""
