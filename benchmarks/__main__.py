@@ -34,6 +34,7 @@ from benchmarks.figures import (
     slots,
 )
 from benchmarks.figures.dashboard import lists, pages, streams
+from benchmarks.figures.server import empty_claim, idle_workers, retention
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.progress import Display
 from benchmarks.report import as_json, as_run, machine, show
@@ -51,6 +52,9 @@ MEASURES: Measures = {
     "flat": flat.measure,
     "lanes": lanes.measure,
     "closed": closed.measure,
+    "idle_workers": idle_workers.measure,
+    "empty_claim": empty_claim.measure,
+    "retention": retention.measure,
     "rates": rates.measure,
     "misfits": misfits.measure,
     "sleeping": sleeping.measure,
@@ -98,6 +102,8 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         ),
         "lists",
         "streams",
+        "idle_workers",
+        "retention",
     ),
     "redis": (
         "drain",
@@ -112,6 +118,9 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "pages",
         "lists",
         "streams",
+        "idle_workers",
+        "empty_claim",
+        "retention",
     ),
 }
 """What is promised about each."""

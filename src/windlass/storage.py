@@ -83,7 +83,7 @@ from windlass._storage.protocol.transactions import (
     UserInsertStore,
     UserTransactionStore,
 )
-from windlass._storage.protocol.wakeups import Wakeups
+from windlass._storage.protocol.wakeups import Topic, Wakeups, WorkHints
 from windlass._storage.protocol.workers import (
     Duty,
     HeartbeatAnswer,
@@ -179,6 +179,7 @@ __all__ = [
     "Stores",
     "TaskCounts",
     "TaskLook",
+    "Topic",
     "TransactionStore",
     "Transition",
     "TransitionAnswer",
@@ -191,6 +192,7 @@ __all__ = [
     "Wakeups",
     "Want",
     "Window",
+    "WorkHints",
     "WorkerRecord",
     "WorkerStart",
     "WorkerState",

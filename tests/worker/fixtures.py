@@ -22,8 +22,10 @@ from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
+from windlass._storage.shared.subscribers import SharedWorkHints
 from windlass._system.seams import Seams
 from windlass._tasks.task import Call
 from windlass._worker.engine import Engine
@@ -98,9 +100,12 @@ class _Part:
 
 class _Deaf:
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
         return lambda: None
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return SharedWorkHints(lambda: None)
 
 
 # --- by hand -----------------------------------------------------------------------------------

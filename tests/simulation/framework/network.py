@@ -28,8 +28,10 @@ from windlass._storage.protocol.actions import (
 )
 from windlass._storage.protocol.jobs import CancelAnswer, ClaimReply, Inserted
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.protocol.workers import WorkerStart, WorkerState
 from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
+from windlass._storage.shared.subscribers import SharedWorkHints
 from windlass.errors import StorageUnavailable
 
 __all__ = ["ECHOING", "READING", "WAKING", "Hub", "Line", "SimStorage", "Surroundings", "away"]
@@ -134,7 +136,7 @@ class Hub:
         self._faults = faults
         self._ears: list[_Ear] = []
 
-    def subscribe(self, process: SimProcess, callback: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(self, process: SimProcess, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back, as this process, after changes."""
         ear = _Ear(process, callback)
         self._ears.append(ear)
@@ -161,7 +163,7 @@ class Hub:
 class _Ear:
     __slots__ = ("callback", "called", "process")
 
-    def __init__(self, process: SimProcess, callback: Callable[[], None]) -> None:
+    def __init__(self, process: SimProcess, callback: Callable[[], object]) -> None:
         self.process = process
         self.callback = callback
         self.called = False
@@ -243,10 +245,14 @@ class SimStorage:
         return self
 
     def subscribe(
-        self, callback: Callable[[], None], _queues: Collection[str] | None = None
+        self, callback: Callable[[], None], _topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        """As in a file that is watched: hints do not say which queues they are about."""
+        """As in a file that is watched: hints do not say what they are about."""
         return self._around.hub.subscribe(self._process, callback)
+
+    def work(self, callback: Callable[[], bool], _queues: Collection[str]) -> SharedWorkHints:
+        """The same: every worker hears of every change."""
+        return SharedWorkHints(self._around.hub.subscribe(self._process, callback))
 
     @property
     def shared(self) -> bool:

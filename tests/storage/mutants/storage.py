@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from windlass._storage.memory.storage import MemoryWakeups
 from windlass._storage.memory.workers import MemoryWorkers
 from windlass._storage.protocol.actions import ActionResult, AuditNote, JobAction
 from windlass._storage.protocol.jobs import Applied, CancelAnswer, ClaimReply, Inserted, Want
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.protocol.workers import WorkerStart
-from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.shared.subscribers import QueueNames, SharedWorkHints, Subscribers
 from windlass.errors import StorageError
 from windlass.testing.conformance import (
     QueueWakeupConformance,
@@ -63,12 +65,10 @@ class WakesEveryQueue(MemoryDatabase):
     WakeupConformance.test_a_resumed_queue_wakes_who_serves_it,
 )
 class WakesOnlyWhoServesAll(MemoryWakeups):
-    """Who serves some queues is never woken by name."""
+    """A worker is never woken by the name of a queue."""
 
-    def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
-    ) -> Callable[[], None]:
-        return super().subscribe(callback, None if queues is None else ())
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return super().work(callback, ())
 
 
 @fails(WakeupConformance.test_a_batch_wakes_every_queue_it_is_for)
@@ -124,12 +124,12 @@ class WakesTheQueueOfTheEndedClaim(MemoryJobs):
 
 @fails(WakeupConformance.test_a_subscriber_without_queues_hears_of_every_queue)
 class WakesOnlyWorkers(MemoryWakeups):
-    """Who names no queue is not woken by what is about one."""
+    """A subscriber to any change is not woken by what is about one queue."""
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        return super().subscribe(callback, queues or ())
+        return self._keep(self._db.subscribers.add(callback, (), topic=topic))
 
 
 @fails(WakeupConformance.test_an_ended_claim_wakes)
@@ -210,14 +210,14 @@ class WakesOnAnotherThread(MemoryWakeups):
     """Subscribers are called on a thread that is not theirs."""
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
         def elsewhere() -> None:
             thread = threading.Thread(target=callback)
             thread.start()
             thread.join()
 
-        return super().subscribe(elsewhere, queues)
+        return super().subscribe(elsewhere, topic)
 
 
 @fails(WakeupConformance.test_leaving_wakes)
@@ -252,10 +252,67 @@ class SubscribesForGood(MemoryWakeups):
     """A subscription cannot be undone."""
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        super().subscribe(callback, queues)
+        super().subscribe(callback, topic)
         return lambda: None
+
+
+@fails(WakeupConformance.test_a_worker_that_closed_its_hints_is_not_called)
+class HintsForGood(MemoryWakeups):
+    """Hints cannot be ended."""
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        super().work(callback, queues)
+        return SharedWorkHints(lambda: None)
+
+
+@fails(
+    WakeupConformance.test_as_many_workers_are_woken_as_jobs_come,
+    WakeupConformance.test_a_worker_that_takes_nothing_leaves_its_hint_to_another,
+)
+class WakesTheFirstWorkerOnly(MemoryWakeups):
+    """One worker is woken, whatever it answers and however many jobs come."""
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return SharedWorkHints(lambda: None) if self._own else super().work(callback, queues)
+
+
+@fails(WakeupConformance.test_work_that_no_worker_waited_for_wakes_the_next_that_waits)
+class WakesOnlyWhoWaitsAlready(MemoryWakeups):
+    """Work that became ready while no worker waited wakes nobody."""
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> WaitingHints:
+        return WaitingHints(super().work, callback, queues)
+
+
+class WaitingHints(SharedWorkHints):
+    """Hints that are lost while the worker does not wait."""
+
+    def __init__(
+        self,
+        work: Callable[[Callable[[], bool], Collection[str]], SharedWorkHints],
+        callback: Callable[[], bool],
+        queues: Collection[str],
+    ) -> None:
+        self._waits = False
+        super().__init__(work(lambda: self._waits and callback(), queues).close)
+
+    def want(self, queues: Collection[str]) -> None:
+        asyncio.get_running_loop().call_soon(setattr, self, "_waits", True)
+
+
+@fails(
+    WakeupConformance.test_a_cancel_request_wakes_who_waits_for_those,
+    WakeupConformance.test_a_written_schedule_wakes_who_waits_for_those,
+)
+class KnowsNoTopics(MemoryWakeups):
+    """A subscriber to one topic is never woken."""
+
+    def subscribe(
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
+    ) -> Callable[[], None]:
+        return super().subscribe(callback) if topic is Topic.ANY else lambda: None
 
 
 @fails(StorageConformance.test_the_clock_is_the_storages_own)

@@ -79,6 +79,10 @@ async def everything(session: Session, check: Any) -> None:
     await session.run("SELECT * FROM apply_successes(NULL, true, $1, 1, 'w1', NULL)",
                       [row["seq"] for row in rows])  # fmt: skip
     check("succeed alike")
+    rows = await session.claim(3)
+    await session.run("SELECT * FROM delete_successes(NULL, true, $1, 1, 'w1')",
+                      [row["seq"] for row in rows])  # fmt: skip
+    check("succeed unkept")
     await session.apply(await session.claim(2), "retry", delay=1)
     check("retry")
     await session.apply(await session.claim(2), "fail")

@@ -20,13 +20,15 @@ _WAITING, _RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 _PLACE = 34
 _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
-    b"rollups gauges live wake limits lanes bays epoch opened fence born born_seq ended roles "
+    b"rollups gauges live wake notices limits lanes bays epoch opened fence born born_seq ended "
+    b"roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
     b"missed audit_seq events event_seq journal charged finishes odd secret".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
-    b"bays bay open timed waits shut worker retrying audits_of logs events copied gauges".split()
+    b"bays bay open timed waits shut worker retrying audits_of logs events copied gauges "
+    b"work".split()
 )
 
 

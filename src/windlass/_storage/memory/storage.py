@@ -17,8 +17,9 @@ from windlass._storage.memory.maintenance import MemoryLimits, MemoryMaintenance
 from windlass._storage.memory.queues import MemoryQueues
 from windlass._storage.memory.schedules import MemorySchedules
 from windlass._storage.memory.workers import MemoryLeader, MemoryWorkers
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.protocol.workers import WorkerStart
-from windlass._storage.shared.subscribers import Subscriber
+from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber
 from windlass._storage.timings import Timings
 
 __all__ = ["MemoryStorage", "MemoryWakeups"]
@@ -32,9 +33,14 @@ class MemoryWakeups:
         self._own: set[Subscriber] = set()
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        subscriber = self._db.subscribers.add(callback, queues)
+        return self._keep(self._db.subscribers.add(callback, topic=topic))
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return SharedWorkHints(self._keep(self._db.subscribers.add(callback, queues)))
+
+    def _keep(self, subscriber: Subscriber) -> Callable[[], None]:
         self._own.add(subscriber)
 
         def unsubscribe() -> None:

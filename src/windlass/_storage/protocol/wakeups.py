@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from enum import StrEnum
 from typing import Protocol
 
-__all__ = ["Wakeups"]
+__all__ = ["Topic", "Wakeups", "WorkHints"]
+
+
+class Topic(StrEnum):
+    """The subject of a change."""
+
+    ANY = "any"
+    CANCEL = "cancel"
+    """The cancel of a running job was requested."""
+    SCHEDULE = "schedule"
+    """A schedule was written."""
+
+
+class WorkHints(Protocol):
+    """Hints for one worker that there is a job for it."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether each hint goes to one worker. Then it claims at once, without a look before."""
+        ...
+
+    def want(self, queues: Collection[str]) -> None:
+        """Say that this worker waits, with room for jobs of these queues. Cheap to repeat.
+
+        If jobs became ready before and no worker was woken for them, call the callback soon.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop calling the callback. Safe to repeat."""
+        ...
 
 
 class Wakeups(Protocol):
@@ -14,16 +45,26 @@ class Wakeups(Protocol):
     """
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        """Call ``callback`` on this event loop after any change that might matter: a job became
-        ready, a cancel was requested, a job ended. Return a function that unsubscribes. One call
-        may report several changes.
+        """Call ``callback`` on this event loop after any change, or after changes of one topic.
+        Return a function that unsubscribes.
 
-        With ``queues``, it is called only after changes that might make a job of these queues
-        ready. An insert into another queue is no such change, nor is the end of another queue's
-        pause. If the queues of a change are not known, all subscribers are called. For example, an
-        ended claim may free a limit that any queue waits for. The watcher of a SQLite file only
-        sees that a transaction was committed.
+        Changes are: a job became ready, a cancel was requested, a job ended, a schedule was
+        written. One call may report several. A backend that does not know the topic of a change
+        calls all subscribers. The watcher of a SQLite file only sees that a transaction was
+        committed.
+        """
+        ...
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> WorkHints:
+        """Call ``callback`` on this event loop when a job of these queues may have become ready.
+
+        A worker says with `WorkHints.want` that it waits. A backend wakes all workers of a queue,
+        or, of those that wait, about as many as jobs became ready (`WorkHints.exact`). The callback
+        returns whether its worker claims now. If not, an exact hint is passed to another worker.
+
+        An insert into another queue calls no callback, nor does the end of another queue's pause.
+        If the queues of a change are not known, all callbacks are called.
         """
         ...

@@ -20,6 +20,7 @@ from windlass._storage.protocol.schedules import (
     Written,
     storable_names,
 )
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
@@ -93,7 +94,7 @@ class RedisSchedules:
             return []
         reply = await self._db.run(_WRITE, *(part for write in writes for part in _parts(write)))
         insert.require_limits(reply)
-        self._db.wake()
+        self._db.wake(topics={Topic.SCHEDULE})
         return [_answer(write, said) for write, said in zip(writes, reply, strict=True)]
 
     async def declare(self, names: Sequence[str]) -> None:
@@ -104,7 +105,7 @@ class RedisSchedules:
 
     async def resume(self, *, audit: AuditNote | None = None) -> None:
         await self._db.run_aside(_SWITCH, "", note_bytes(audit))
-        self._db.wake()
+        self._db.wake(topics={Topic.SCHEDULE})
 
     async def paused(self) -> datetime | None:
         since = await self._db.run_aside(_PAUSED)

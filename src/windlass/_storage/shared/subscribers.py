@@ -6,14 +6,25 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.wakeups import Topic
 
-__all__ = ["QueueNames", "Subscriber", "Subscribers", "changed_queues"]
+__all__ = [
+    "QueueNames",
+    "SharedWorkHints",
+    "Subscriber",
+    "Subscribers",
+    "Topics",
+    "changed_queues",
+]
 
 QueueNames = Collection[str] | None
 """The queues that a change concerns; None: it may concern all of them."""
+Topics = Collection[Topic] | None
+"""The topics that a change is about, besides `Topic.ANY`; None: it may be about all of them."""
 
 
 class Subscriber:
@@ -21,29 +32,40 @@ class Subscriber:
 
     def __init__(
         self,
-        callback: Callable[[], None],
+        callback: Callable[[], object],
         queues: Iterable[str] | None,
         schedule: Callable[[Callable[[], None]], object],
+        topic: Topic = Topic.ANY,
     ) -> None:
-        """``queues``: whose changes matter to it; None: every change does. ``schedule`` calls
-        something on its loop, soon.
+        """``queues``: whose changes matter to it; None: every change of ``topic`` does.
+
+        ``schedule`` calls something on its loop, soon.
         """
-        self._callback: Callable[[], None] | None = callback
+        self._callback: Callable[[], object] | None = callback
         self._queues = None if queues is None else frozenset(queues)
+        self._topic = topic
         self._schedule = schedule
         self._called = False
 
-    def hear(self, queues: QueueNames) -> None:
-        """Call back soon if a change of these queues matters. None of them: nothing has changed."""
-        if self._called:
+    def hear(self, queues: QueueNames, topics: Topics = None) -> None:
+        """Call back soon if a change of these queues, about these topics, matters.
+
+        No queues: nothing has changed.
+        """
+        if self._called or not self._concerns(queues, topics):
             return
-        mine = self._queues
-        if queues is None or (queues if mine is None else not mine.isdisjoint(queues)):
-            self._called = True
-            # The loop may be closed: then there is no subscriber to wake, and the caller that made
-            # the change must not fail.
-            with suppress(RuntimeError):
-                self._schedule(self.wake)
+        self._called = True
+        # The loop may be closed: then there is no subscriber to wake, and the caller that made
+        # the change must not fail.
+        with suppress(RuntimeError):
+            self._schedule(self.wake)
+
+    def _concerns(self, queues: QueueNames, topics: Topics) -> bool:
+        if queues is not None and not queues:
+            return False
+        if self._queues is not None:
+            return queues is None or not self._queues.isdisjoint(queues)
+        return self._topic is Topic.ANY or topics is None or self._topic in topics
 
     def wake(self) -> None:
         """Call back now."""
@@ -71,14 +93,16 @@ class Subscribers:
 
     def add(
         self,
-        callback: Callable[[], None],
+        callback: Callable[[], object],
         queues: Iterable[str] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        topic: Topic = Topic.ANY,
     ) -> Subscriber:
         """Subscribe, on the running loop unless another one is given."""
         loop = loop or asyncio.get_running_loop()
         schedule = loop.call_soon_threadsafe if self._threads else loop.call_soon
-        subscriber = Subscriber(callback, queues, schedule)
+        subscriber = Subscriber(callback, queues, schedule, topic)
         with self._lock:
             self._all = (*self._all, subscriber)
         return subscriber
@@ -89,14 +113,31 @@ class Subscribers:
         with self._lock:
             self._all = tuple(other for other in self._all if other is not subscriber)
 
-    def wake(self, queues: QueueNames = None) -> None:
-        """Call those to whom a change of these queues matters, soon."""
+    def wake(self, queues: QueueNames = None, topics: Topics = None) -> None:
+        """Call those to whom a change of these queues, about these topics, matters, soon."""
         for subscriber in self._all:
-            subscriber.hear(queues)
+            subscriber.hear(queues, topics)
 
     def clear(self) -> None:
         """Forget all of them."""
         self._all = ()
+
+
+class SharedWorkHints:
+    """The `WorkHints` of a backend that wakes all workers of a queue, whether they wait or not."""
+
+    exact: Final = False
+
+    def __init__(self, undo: Callable[[], None]) -> None:
+        """``undo`` ends the subscription that the hints come from."""
+        self._undo = undo
+
+    def want(self, queues: Collection[str]) -> None:
+        """Do nothing: this worker is woken in any case."""
+
+    def close(self) -> None:
+        """Call back no more."""
+        self._undo()
 
 
 def changed_queues(jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> QueueNames:

@@ -18,6 +18,7 @@ from windlass._core.job.transition import release
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.jobs import ClaimReply, Verdict, Want
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import WorkHints
 from windlass._worker.claim.slots import Slots
 from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
 from windlass._worker.finish.finisher import Finisher
@@ -77,6 +78,7 @@ class Claimer:
         self._settings = settings
         self._queues = settings.queues
         self._wake = slots.wake
+        self._work: WorkHints | None = None
         self._hint = False
         self._dry = False
         self._next_at: float | None = None
@@ -95,10 +97,27 @@ class Claimer:
 
     # --- what wakes it ---
 
-    def hint(self) -> None:
-        """Check the store again now. Called after any change that may have made work ready."""
+    def hint(self) -> bool:
+        """Check the store again now. Return whether this worker has room for a job.
+
+        Called after any change that may have made a job ready. An exact hint is for this worker
+        alone, so it claims without a look before.
+        """
         self._hint = True
         self._wake.set()
+        if self._work is None or not self._work.exact:
+            return True
+        if not self._queues_with_room():
+            return False
+        self._dry = False
+        return True
+
+    def _queues_with_room(self) -> Sequence[str]:
+        """Name the queues from which this worker would start a job now."""
+        busy = self._solo is not None or len(self._finisher.waiting) >= self._slots.total
+        if busy or self._solo_due or self.quiet.is_set() or self.resting:
+            return ()
+        return self._slots.open_queues
 
     def compare(self, holding: Sequence[Claim]) -> None:
         """Take what the store says this worker holds, to be looked at between two claims."""
@@ -126,7 +145,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until told to be quiet, or the store is lost for good or too new."""
-        undo = self._storage.wakeups.subscribe(self.hint, self._queues)
+        self._work = self._storage.wakeups.work(self.hint, self._queues)
         pause = _FIRST_WAIT
         failing = False
         try:
@@ -146,7 +165,7 @@ class Claimer:
                     log.info("claiming again")
                 failing, pause = False, _FIRST_WAIT
         finally:
-            undo()
+            self._work.close()
 
     async def _wait_out(self, seconds: float) -> None:
         """Sleep, but not through a stop."""
@@ -318,6 +337,8 @@ class Claimer:
         return False
 
     async def _sleep(self) -> None:
+        if self._work is not None and self._work.exact:
+            self._work.want(self._queues_with_room())
         seconds = self._settings.poll.total_seconds()
         if self._next_at is not None and self._slots.used < self._slots.total:
             seconds = min(seconds, self._next_at - asyncio.get_running_loop().time())

@@ -52,6 +52,13 @@ class Slots:
         own = self._own
         return own is not None and any(self._used_by[queue] >= own[queue] for queue in own)
 
+    @property
+    def open_queues(self) -> Sequence[str]:
+        """Name the queues whose jobs would find a free slot."""
+        if self._own is not None:
+            return [queue for queue, size in self._own.items() if size > self._used_by[queue]]
+        return self._served if self.free else ()
+
     def take(self, queue: str) -> None:
         """Take a slot for a job of ``queue``."""
         self.used += 1

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import Topic
 from windlass._worker.periodic import rung_at
 from windlass._worker.registration import Registration
 from windlass._worker.run.execution import StopCause
@@ -34,7 +35,7 @@ class CancelPoller:
         """Look after each hint, while jobs run, until ``stop``: a cancel may be among what changed,
         and need not wait for the next heartbeat.
         """
-        undo = self._storage.wakeups.subscribe(self._changed.set)
+        undo = self._storage.wakeups.subscribe(self._changed.set, Topic.CANCEL)
         try:
             with rung_at(stop, self._changed):
                 while not stop.is_set():

@@ -33,6 +33,7 @@ from windlass._storage.protocol.schedules import (
     Written,
 )
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import Topic
 from windlass._tasks.limits import breaker_name
 from windlass._worker.liveness.leader import Leader
 from windlass._worker.periodic import run_every, rung_at
@@ -102,7 +103,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Fire what comes due, until ``stop``; then let the chores under way end."""
-        undo = self._storage.wakeups.subscribe(self._changed.set)
+        undo = self._storage.wakeups.subscribe(self._changed.set, Topic.SCHEDULE)
         following = asyncio.get_running_loop().create_task(self._follow_hints())
         try:
             with rung_at(stop, self._bell):

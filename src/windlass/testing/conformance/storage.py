@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, closing
 
 import msgspec
 import pytest
@@ -13,7 +13,10 @@ import pytest
 from windlass._core.job.outcome import GaveUp, Succeeded
 from windlass._core.job.unique import OnConflict, UniqueKey
 from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.actions import Cancel
+from windlass._storage.protocol.schedules import ScheduleWrite
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.wakeups import Topic, WorkHints
 from windlass.errors import LimitUnknown
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -28,6 +31,7 @@ from windlass.testing.conformance.steps import (
     happened,
     keyed,
     limited,
+    obeyed,
     requeue,
     run_now,
     started,
@@ -41,12 +45,59 @@ QUIET = 0.03
 """Seconds without a hint after which none is under way any more."""
 
 
+class Ear:
+    """A subscriber to any change or to one topic, or a worker that waits for jobs of queues."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *queues: str,
+        topic: Topic = Topic.ANY,
+        takes: bool = True,
+    ) -> None:
+        """``takes``: what a worker answers that is woken."""
+        self.called = asyncio.Event()
+        self._queues, self._takes = queues, takes
+        self._hints: WorkHints | None = None
+        if queues:
+            self._hints = storage.wakeups.work(self._hear, queues)
+            self.close: Callable[[], None] = self._hints.close
+        else:
+            self.close = storage.wakeups.subscribe(self.called.set, topic)
+        self.listen()
+
+    def _hear(self) -> bool:
+        self.called.set()
+        return self._takes
+
+    def listen(self) -> None:
+        """Hear what comes from now on."""
+        self.called.clear()
+        if self._hints is not None:
+            self._hints.want(self._queues)
+
+    async def hears(self, patience: float | None = None) -> bool:
+        """Return whether it is called in that time, by default within PATIENCE."""
+        try:
+            async with asyncio.timeout(PATIENCE if patience is None else patience):
+                return await self.called.wait()
+        except TimeoutError:
+            return False
+
+    async def in_silence(self) -> Ear:
+        """Wait until no hint is under way any more: it would prove nothing."""
+        while await self.hears(QUIET):
+            self.listen()
+        return self
+
+
 @asynccontextmanager
-async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
-    """Check that the block wakes a subscriber; one for these queues, if some are named."""
-    async with _subscribed(storage, queues) as called:
+async def woken(storage: Storage, *queues: str, topic: Topic = Topic.ANY) -> AsyncIterator[None]:
+    """Check that the block wakes a subscriber; a worker of these queues, if some are named."""
+    with closing(Ear(storage, *queues, topic=topic)) as ear:
+        await ear.in_silence()
         yield
-        assert await _comes(called, PATIENCE), "nobody was woken"
+        assert await ear.hears(), "nobody was woken"
 
 
 async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *queues: str) -> bool:
@@ -54,32 +105,12 @@ async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *qu
     are named.
     """
     for _ in range(3):  # one hint may be that of a connection that begins to listen
-        async with _subscribed(storage, queues) as called:
+        with closing(Ear(storage, *queues)) as ear:
+            await ear.in_silence()
             await act()
-            if not await _comes(called, 2 * QUIET):
+            if not await ear.hears(2 * QUIET):
                 return True
     return False
-
-
-@asynccontextmanager
-async def _subscribed(storage: Storage, queues: tuple[str, ...]) -> AsyncIterator[asyncio.Event]:
-    called = asyncio.Event()
-    unsubscribe = storage.wakeups.subscribe(called.set, queues or None)
-    try:
-        # Hints of what was done before may still be under way, and would prove nothing.
-        while await _comes(called, QUIET):
-            called.clear()
-        yield called
-    finally:
-        unsubscribe()
-
-
-async def _comes(called: asyncio.Event, patience: float) -> bool:
-    try:
-        async with asyncio.timeout(patience):
-            return await called.wait()
-    except TimeoutError:
-        return False
 
 
 class WakeupConformance:
@@ -137,12 +168,71 @@ class WakeupConformance:
         await storage.limits.define([LimitSpec(name="db", concurrency=1)])
         running = await started(storage, limited("db"))
         await add(storage, limited("db", queue="bulk"))
+        assert not await claim(storage, queue="bulk")
         async with woken(storage, "bulk"):
             await happened(storage, running, Succeeded())
 
     async def test_a_subscriber_without_queues_hears_of_every_queue(self, storage: Storage) -> None:
         async with woken(storage):
             await add(storage, a_job(queue="mail"))
+
+    async def test_as_many_workers_are_woken_as_jobs_come(self, storage: Storage) -> None:
+        with ExitStack() as stack:
+            ears = [stack.enter_context(closing(Ear(storage, "mail"))) for _ in range(3)]
+            for ear in ears:
+                await ear.in_silence()
+            await storage.jobs.insert([a_job(queue="mail") for _ in range(3)])
+            assert [await ear.hears() for ear in ears] == [True] * 3
+
+    async def test_a_worker_that_takes_nothing_leaves_its_hint_to_another(
+        self, storage: Storage
+    ) -> None:
+        with (
+            closing(Ear(storage, "mail", takes=False)) as full,
+            closing(Ear(storage, "mail")) as idle,
+        ):
+            await full.in_silence()
+            await idle.in_silence()
+            await add(storage, a_job(queue="mail"))
+            assert await idle.hears()
+
+    async def test_work_that_no_worker_waited_for_wakes_the_next_that_waits(
+        self, storage: Storage
+    ) -> None:
+        called = asyncio.Event()
+
+        def hear() -> bool:
+            called.set()
+            return True
+
+        hints = storage.wakeups.work(hear, ["mail"])
+        await add(storage, a_job(queue="mail"))
+        hints.want(["mail"])
+        try:
+            await asyncio.wait_for(called.wait(), PATIENCE)
+        finally:
+            hints.close()
+
+    async def test_a_worker_that_closed_its_hints_is_not_called(self, storage: Storage) -> None:
+        gone = Ear(storage, "mail")
+        await gone.in_silence()
+        gone.close()
+        gone.close()
+        async with woken(storage):
+            await add(storage, a_job(queue="mail"))
+        assert not await gone.hears(QUIET)
+
+    async def test_a_cancel_request_wakes_who_waits_for_those(self, storage: Storage) -> None:
+        running = await started(storage)
+        async with woken(storage, topic=Topic.CANCEL):
+            await storage.jobs.cancel([running.claim.job])
+        async with woken(storage, topic=Topic.CANCEL):
+            await obeyed(storage, Cancel(), running.claim.job)
+
+    async def test_a_written_schedule_wakes_who_waits_for_those(self, storage: Storage) -> None:
+        write = ScheduleWrite(name="nightly", revision=0, body=b"{}")
+        async with woken(storage, topic=Topic.SCHEDULE):
+            await storage.schedules.write([write])
 
     async def test_an_ended_claim_wakes(self, storage: Storage) -> None:
         running = await started(storage)

@@ -163,7 +163,10 @@ class SuccessKeepsTheError(ApplyRules):
         row.error = row.error or error
 
 
-@fails(OutcomeConformance.test_a_success_that_is_not_kept_leaves_no_row)
+@fails(
+    OutcomeConformance.test_a_success_that_is_not_kept_leaves_no_row,
+    OutcomeConformance.test_a_batch_of_successes_that_are_not_kept_leaves_no_row,
+)
 class KeepsEverything(ApplyRules):
     """A row is kept also when it should be deleted."""
 

@@ -370,6 +370,34 @@ BEGIN
     END IF;
 END $$;
 
+-- What is left of successes that are alike, once those in p_done were stored: the long way, for jobs
+-- that free keys or whose claim does not hold. Returns the verdicts and verbs of all p_seqs.
+CREATE OR REPLACE FUNCTION apply_rest(
+    p_at timestamptz, p_durable boolean,
+    p_seqs bigint[], p_done bigint[], p_number integer, p_by text, p_result bytea, p_keep boolean,
+    OUT verdicts text[], OUT verbs text[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_rest bigint[] := ARRAY(SELECT r.seq FROM unnest(p_seqs) AS r (seq)
+                              WHERE r.seq <> ALL (p_done) ORDER BY r.seq);
+    v_many integer := cardinality(v_rest);
+    v_answer record;
+    v_place integer;
+BEGIN
+    SELECT a.verdicts, a.verbs INTO v_answer FROM apply_transitions(
+        p_at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
+        array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
+        array_fill(p_result, ARRAY[v_many]), array_fill(p_keep, ARRAY[v_many])) AS a;
+    verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
+    verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
+    FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
+        v_place := array_position(p_seqs, v_rest[i]);
+        verdicts[v_place] := v_answer.verdicts[i];
+        verbs[v_place] := v_answer.verbs[i];
+    END LOOP;
+END $$;
+
 -- The same for the path of most jobs: successes under one claim number, by one worker, with one
 -- result, kept, no job named twice. Those that free keys, or whose claim does not hold, go the long
 -- way.
@@ -382,10 +410,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_group record;
     v_done bigint[] := '{}';
-    v_rest bigint[];
-    v_many integer;
-    v_answer record;
-    v_place integer;
     v_limited boolean;
     v_forgive boolean;
 BEGIN
@@ -425,21 +449,69 @@ BEGIN
     IF v_limited THEN
         PERFORM give_back(v_done);
     END IF;
-    IF cardinality(v_done) = cardinality(p_seqs) THEN
-        RETURN;
+    IF cardinality(v_done) < cardinality(p_seqs) THEN
+        SELECT r.verdicts, r.verbs INTO verdicts, verbs
+          FROM apply_rest(at, p_durable, p_seqs, v_done, p_number, p_by, p_result, true) AS r;
     END IF;
-    v_rest := ARRAY(SELECT r.seq FROM unnest(p_seqs) AS r (seq) WHERE r.seq <> ALL (v_done)
-                     ORDER BY r.seq);
-    v_many := cardinality(v_rest);
-    SELECT a.verdicts, a.verbs INTO v_answer FROM apply_transitions(
-        at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
-        array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
-        array_fill(p_result, ARRAY[v_many])) AS a;
-    verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
-    verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
-    FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
-        v_place := array_position(p_seqs, v_rest[i]);
-        verdicts[v_place] := v_answer.verdicts[i];
-        verbs[v_place] := v_answer.verbs[i];
+END $$;
+
+-- The same for successes that are not kept: their rows are deleted together, and no index entry is
+-- written for their end.
+CREATE OR REPLACE FUNCTION delete_successes(
+    p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group record;
+    v_done bigint[] := '{}';
+    v_gates text[] := '{}';
+    v_limited boolean;
+    v_forgive boolean;
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    PERFORM commit_durably(p_durable);
+    v_limited := EXISTS (SELECT 1 FROM holds)
+        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_forgive := may_forgive(p_seqs, at);
+    IF v_limited OR v_forgive THEN
+        PERFORM lock_lanes();
+    END IF;
+    IF v_limited THEN
+        PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
+        v_gates := ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
+                          WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number
+                            AND j.state + 0 = 1 AND j.key IS NULL);
+    END IF;
+    FOR v_group IN
+        WITH done AS (
+            DELETE FROM jobs j
+             WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
+            RETURNING j.seq, j.queue, j.task, j.worker,
+                      width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
+                      width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
+        )
+        SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
+               array_agg(d.run) AS run
+          FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
+    LOOP
+        PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
+                           array_fill(1, ARRAY[cardinality(v_group.seqs)]),
+                           v_group.wait, v_group.run);
+        v_done := v_done || v_group.seqs;
+        IF v_forgive THEN
+            PERFORM forgive_queues(ARRAY[v_group.queue], at);
+        END IF;
     END LOOP;
+    IF v_limited THEN
+        DELETE FROM holds h WHERE h.gate = ANY (v_gates) AND h.seq = ANY (v_done);
+        PERFORM open_gates(v_gates);
+        PERFORM close_breakers(v_gates);
+    END IF;
+    PERFORM forget_traces(v_done);
+    IF cardinality(v_done) < cardinality(p_seqs) THEN
+        SELECT r.verdicts, r.verbs INTO verdicts, verbs
+          FROM apply_rest(at, p_durable, p_seqs, v_done, p_number, p_by, NULL, false) AS r;
+    END IF;
 END $$;

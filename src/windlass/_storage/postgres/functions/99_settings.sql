@@ -37,9 +37,10 @@ DECLARE
     -- They join tables: row by row, without hashes or merges.
     v_joins constant text[] := '{
         append_events, append_logs, apply_successes, apply_transitions, breaker_states,
-        cancel_jobs, claim_jobs, count_queue, end_and_claim, end_waiting, forget_gates, free_keys, gather_waiting,
-        give_back, insert_jobs, insert_plain_jobs, is_claimable, limit_states, list_jobs,
-        meet_holders, next_in_list, order_jobs, outlook, place_waiting, postpone_bays,
+        cancel_jobs, claim_jobs, count_queue, delete_successes, end_and_claim, end_waiting,
+        forget_gates, free_keys, gather_waiting, give_back, insert_jobs, insert_plain_jobs,
+        is_claimable, limit_states, list_jobs, meet_holders, next_in_list, order_jobs, outlook,
+        place_waiting, postpone_bays,
         put_schedules, read_events, read_logs, report_progress, restore_events, restore_jobs,
         restore_traces, settle_lane}';
     -- They read in the order of an index, without sorting.

@@ -12,6 +12,8 @@ import asyncpg
 from windlass._storage.postgres.io.connection import PostgresConnection
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.notify import decode_notification
+from windlass._storage.protocol.wakeups import Topic
+from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber
 from windlass._system.seams import chance
 from windlass.errors import StorageError
 
@@ -35,9 +37,14 @@ class PostgresWakeups:
         self._listener: NotificationListener | None = None
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        subscriber = self._db.subscribers.add(callback, queues)
+        return self._listen_for(self._db.subscribers.add(callback, topic=topic))
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return SharedWorkHints(self._listen_for(self._db.subscribers.add(callback, queues)))
+
+    def _listen_for(self, subscriber: Subscriber) -> Callable[[], None]:
         if self._listener is None:
             self._listener = NotificationListener(self._db)
         return functools.partial(self._db.subscribers.remove, subscriber)

@@ -38,23 +38,23 @@ def by_seq(transitions: Sequence[Transition]) -> list[int]:
 
 
 def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
-    """Return the arguments from ``p_seqs`` to ``p_result`` of ``apply_successes``; None: they are
-    not alike enough.
+    """Return the arguments from ``p_seqs`` to ``p_result`` of ``apply_successes``, or, if they are
+    not kept, to ``p_by`` of ``delete_successes``. None: they are not alike enough.
 
     The numbers travel as one text: the driver looks at every element of an array.
     """
     if not transitions:
         return None
     first = transitions[0]
-    number, by, result = first.claim.number, first.by, first.result
+    number, by, result, keep = first.claim.number, first.by, first.result, first.keep
     seqs: set[int] = set()
     for transition in transitions:
         if (
             transition.verb is not Verb.SUCCEED
             or transition.claim.number != number
-            or transition.result != result
             or transition.by != by
-            or not transition.keep
+            or transition.keep is not keep
+            or (keep and transition.result != result)
             or transition.then is not None
         ):
             return None
@@ -62,7 +62,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
     if len(seqs) < len(transitions):
         return None
     text = ",".join([str(transition.claim.seq) for transition in transitions])
-    return f"{{{text}}}", number, by, result
+    return (f"{{{text}}}", number, by, result) if keep else (f"{{{text}}}", number, by)
 
 
 def transition_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:

@@ -55,8 +55,8 @@ __all__ = ["PostgresJobs"]
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
-_CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
-_END_AND_CLAIM = _SQL["end_and_claim"]
+_CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
+_SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
@@ -178,7 +178,11 @@ class PostgresJobs:
         alike = success_args(ordered)
         now, durable = self._db.instant(), self._db.durable
         if alike is not None:
-            rows = await self._turns.end((now, durable, *alike), self._succeed_alone)
+            args = (now, durable, *alike)
+            if ordered[0].keep:
+                rows = await self._turns.end(args, self._succeed_alone)
+            else:
+                rows = await self._db.fetch(self._db.sql(_SUCCEED_UNKEPT), *args)
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)

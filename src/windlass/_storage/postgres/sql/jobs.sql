@@ -37,6 +37,9 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
        priority
   FROM windlass.end_and_claim($1, $2, $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
+-- name: succeed_unkept
+SELECT at, verdicts, verbs FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5);
+
 -- name: outlook
 -- A newer major version is for the claim to refuse.
 SELECT at,

@@ -22,6 +22,7 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.redis.admin.audit import note_bytes, record_of
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.scripts import script
@@ -56,7 +57,7 @@ class RedisActions:
     ) -> Sequence[ActionResult]:
         asked = (note_bytes(note), _pack(_said(order)), *map(known_id, ids))
         answers = await self._db.run_aside(_ORDER, *asked)
-        self._db.wake()
+        self._db.wake(topics={Topic.CANCEL})
         return [ANSWERS[character] for character in answers]
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:

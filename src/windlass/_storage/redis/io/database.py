@@ -11,7 +11,7 @@ from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Argument, Dialer
 from windlass._storage.redis.io.scripts import Script, script
-from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.shared.subscribers import QueueNames, Subscribers, Topics
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import StorageError
@@ -101,9 +101,9 @@ class RedisDatabase:
         while await self.run_aside(_OPEN):
             pass
 
-    def wake(self, queues: QueueNames = None) -> None:
+    def wake(self, queues: QueueNames = None, topics: Topics = ()) -> None:
         """Wake subscribers on this loop."""
-        self.subscribers.wake(queues)
+        self.subscribers.wake(queues, topics)
 
     async def close(self) -> None:
         """Finish what was asked and let go of both connections."""

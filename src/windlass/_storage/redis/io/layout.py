@@ -68,7 +68,12 @@ Running and ended
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)
     wake             STREAM   one entry per change, the newest few; field q: the queues
-                              it is about, packed (not there: any)
+                              it is about, packed (not there: any). Clients that wait for results
+                              read it, and workers of older versions
+    notices          STREAM   one entry per request to cancel a running job (field t: cancel) and
+                              per change of schedules (field t: schedule), the newest few
+    work:<queue>     LIST     hints for idle workers, at most 16: each takes one out and claims
+    bell:<worker>    LIST     one entry, for a moment: ends the wait of one worker for such hints
 
 Written of jobs, and gone with them
     journal          SET      id of those with log chunks or events: most stores have none

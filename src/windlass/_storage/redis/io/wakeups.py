@@ -1,134 +1,143 @@
-"""Hints that something changed: at once within this storage, by a stream from elsewhere."""
+"""Hints that something changed: at once within this storage, by the server from elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from typing import Any
 
 import msgspec
-from redis.asyncio.connection import AbstractConnection
 
-from windlass._storage.redis.io.connection import retry_delay
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.redis.io.database import RedisDatabase
-from windlass._storage.redis.io.dialer import (
-    CONNECTION_ERRORS,
-    Argument,
-    Dialer,
-    disconnect,
-    pack_command,
-)
-from windlass._storage.redis.io.errors import is_transient, translate
-from windlass._storage.shared.subscribers import QueueNames
+from windlass._storage.redis.io.dialer import Dialer
+from windlass._storage.redis.io.listener import BLOCK_SECONDS, Ask, Listener
+from windlass._storage.redis.io.work_hints import RedisWorkHints
+from windlass._storage.shared.subscribers import QueueNames, Subscriber, Topics
 
 __all__ = ["RedisWakeups"]
 
-log = logging.getLogger("windlass")
-
 _QUEUES = b"q"
 """The field of an entry that names its queues, as ``wake`` in shared/jobs.lua writes it."""
-_decode = msgspec.msgpack.Decoder(list[str]).decode
-
-_BLOCK_MS = 5000
-_GRACE = 10.0
-"""Seconds beyond that until a silent server counts as gone."""
+_TOPIC = b"t"
+"""The field of a notice that names its topic, as ``notify`` there writes it."""
 _MOST = 64
 """Entries in one look. The stream keeps at least as many, so fewer are all there were since."""
 _GATHER = 0.002
 """Seconds in which further changes become one hint."""
 
+Entries = Sequence[tuple[bytes, Sequence[bytes]]]
+
+_decode = msgspec.msgpack.Decoder(list[str]).decode
+
 
 class RedisWakeups:
-    """A `Wakeups`. Scripts that change something add an entry to the stream ``wake``. This reads it
-    on a separate connection, opened for the first subscriber: producers need none.
+    """A `Wakeups`. Scripts that change something add an entry to a stream: to ``wake`` for every
+    change, to ``notices`` for changes of one topic. Each stream is read on a separate connection
+    while it has subscribers: producers need none.
     """
 
     def __init__(self, database: RedisDatabase, dialer: Dialer) -> None:
         self._db, self._dialer = database, dialer
-        self._stream = database.prefix + "wake"
-        self._listening: asyncio.Task[None] | None = None
-        self._refused = False
+        self._changes = StreamReader(database, dialer, "wake", self._changed)
+        self._notices = StreamReader(database, dialer, "notices", self._noticed)
+        self._work: set[RedisWorkHints] = set()
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        subscriber = self._db.subscribers.add(callback, queues)
-        if self._listening is None:
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
-        return functools.partial(self._db.subscribers.remove, subscriber)
+        subscriber = self._db.subscribers.add(callback, topic=topic)
+        reader = self._changes if topic is Topic.ANY else self._notices
+        reader.read_for(subscriber)
 
-    async def _listen(self) -> None:
-        """Listen for ever; over a lost connection nothing is missed but time."""
-        failures = 0
-        while True:
-            heard = False
-            try:
-                connection = await self._dialer.connect(answer=_BLOCK_MS / 1000 + _GRACE)
-                try:
-                    last = await self._newest(connection)
-                    self._found()
-                    heard, failures = True, 0
-                    # For changes before the stream could be read: once.
-                    self._db.wake()
-                    while True:
-                        last = await self._next(connection, last)
-                finally:
-                    await disconnect(connection)
-            except CONNECTION_ERRORS as error:
-                if not heard:  # else a new connection may be all it takes
-                    self._lost(error)
-                await asyncio.sleep(retry_delay(failures))
-                failures += 1
+        def unsubscribe() -> None:
+            reader.end_for(subscriber)
+            self._db.subscribers.remove(subscriber)
 
-    async def _newest(self, connection: AbstractConnection) -> bytes:
-        found = await _ask(connection, "XREVRANGE", self._stream, "+", "-", "COUNT", 1)
-        return bytes(found[0][0]) if found else b"0-0"
+        return unsubscribe
 
-    async def _next(self, connection: AbstractConnection, last: bytes) -> bytes:
-        """Wait for a change; the place of the newest."""
-        read = ("XREAD", "COUNT", _MOST, "BLOCK", _BLOCK_MS, "STREAMS", self._stream, last)
-        found = await _ask(connection, *read)
-        if not found:
-            return last
-        entries = found[0][1]
-        self._db.wake(_named(entries))
-        await asyncio.sleep(_GATHER)
-        return bytes(entries[-1][0])
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> RedisWorkHints:
+        hints = RedisWorkHints(self._db, self._dialer, callback, queues)
+        self._work = {other for other in self._work if not other.ended} | {hints}
+        return hints
 
-    def _lost(self, error: Exception) -> None:
-        if is_transient(error):
-            self._dialer.note_lost(self, error)
-        elif not self._refused:  # others may be served: once, until it is cured
-            told = translate(error, self._dialer.place)
-            log.warning("no wake-ups, so workers poll: %s", told)
-            self._refused = True
+    def _changed(self, entries: Entries) -> None:
+        self._db.wake(_queues_in(entries))
 
-    def _found(self) -> None:
-        self._dialer.note_reached(self)
-        self._refused = False
+    def _noticed(self, entries: Entries) -> None:
+        self._db.subscribers.wake(None, _topics_in(entries))
 
     async def close(self) -> None:
         self._db.subscribers.clear()
-        listening, self._listening = self._listening, None
-        if listening is not None and listening.get_loop() is asyncio.get_running_loop():
-            listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await listening
+        for hints in self._work:
+            hints.close()
+        listeners = [self._changes.listener, self._notices.listener]
+        listeners += [hints.listener for hints in self._work]
+        for listener in listeners:
+            if listener is not None:
+                await listener.close()
 
 
-def _named(entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> QueueNames:
-    """Name the queues that these entries are about; None: they may be about any.
+class StreamReader:
+    """Reads one stream while it has subscribers."""
 
-    An entry without names, such as one of an older Windlass, is about any.
+    def __init__(
+        self,
+        database: RedisDatabase,
+        dialer: Dialer,
+        stream: str,
+        tell: Callable[[Entries], None],
+    ) -> None:
+        """``tell`` gets new entries."""
+        self._db, self._dialer, self._tell = database, dialer, tell
+        self._stream = database.prefix + stream
+        self._wanted = asyncio.Event()
+        self._subscribers: set[Subscriber] = set()
+        self.listener: Listener | None = None
+
+    def read_for(self, subscriber: Subscriber) -> None:
+        """Read the stream from now on, until `end_for` has ended it for the last subscriber."""
+        self._subscribers.add(subscriber)
+        self._wanted.set()
+        if self.listener is None:
+            self.listener = Listener(self._dialer, self._talk)
+
+    def end_for(self, subscriber: Subscriber) -> None:
+        """Stop reading for one subscriber. Safe to repeat."""
+        self._subscribers.discard(subscriber)
+
+    async def _talk(self, ask: Ask) -> None:
+        while True:
+            await self._wanted.wait()
+            found = await ask("XREVRANGE", self._stream, "+", "-", "COUNT", 1)
+            last = bytes(found[0][0]) if found else b"0-0"
+            self._db.subscribers.wake()  # for changes before the stream could be read: once
+            while self._subscribers:
+                last = await self._next(ask, last)
+            self._wanted.clear()
+
+    async def _next(self, ask: Ask, last: bytes) -> bytes:
+        """Wait for changes. Return the id of the newest."""
+        block = BLOCK_SECONDS * 1000
+        read = ("XREAD", "COUNT", _MOST, "BLOCK", block, "STREAMS", self._stream, last)
+        found = await ask(*read)
+        if not found:
+            return last
+        entries: Entries = found[0][1]
+        self._tell(entries)
+        await asyncio.sleep(_GATHER)
+        return bytes(entries[-1][0])
+
+
+def _queues_in(entries: Entries) -> QueueNames:
+    """Name the queues that these entries concern; None: they may concern any.
+
+    An entry without names, such as one of an older Windlass, concerns any.
     """
     if len(entries) >= _MOST:
         return None  # some before them may be gone from the stream
     queues: set[str] = set()
     for _, fields in entries:
-        told = dict(zip(fields[::2], fields[1::2], strict=False)).get(_QUEUES)
+        told = _field(fields, _QUEUES)
         if told is None:
             return None
         try:
@@ -138,11 +147,18 @@ def _named(entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> QueueNames:
     return queues
 
 
-async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
-    await connection.send_packed_command(pack_command(command), check_health=False)
-    # The driver sends by asyncio.wait_for, which before Python 3.12 may swallow a cancellation:
-    # closing would then wait for this task for ever.
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-    return await connection.read_response()
+def _topics_in(entries: Entries) -> Topics:
+    """Name the topics of these notices; None: they may have any."""
+    if len(entries) >= _MOST:
+        return None
+    topics: set[Topic] = set()
+    for _, fields in entries:
+        try:
+            topics.add(Topic((_field(fields, _TOPIC) or b"").decode()))
+        except ValueError:
+            return None
+    return topics
+
+
+def _field(fields: Sequence[bytes], name: bytes) -> bytes | None:
+    return dict(zip(fields[::2], fields[1::2], strict=False)).get(name)

@@ -21,6 +21,7 @@ from windlass._storage.protocol.jobs import (
     Settled,
     Want,
 )
+from windlass._storage.protocol.wakeups import Topic
 from windlass._storage.redis.admin.actions import ANSWERS
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.records import settled_of
@@ -134,7 +135,7 @@ class RedisJobs:
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         answers = await self._db.run(_CANCEL, *(known_id(job) for job in ids))
-        self._db.wake()
+        self._db.wake(topics={Topic.CANCEL})
         return [_CANCELLED[ANSWERS[character]] for character in answers]
 
 

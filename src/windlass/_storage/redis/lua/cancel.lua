@@ -8,6 +8,10 @@ for i, id in ipairs(ARGV) do
   local job = load_job(id)
   answers[i] = job and orders.cancel(job) or UNKNOWN_JOB
 end
+local told = table.concat(answers)
 settle()
 wake()
-return table.concat(answers)
+if string.find(told, REQUESTED, 1, true) then
+  notify('cancel')
+end
+return told

@@ -2,7 +2,7 @@
 -- ARGV: queue, that text, the new one ('' each for none), how many may run by that (0: any number),
 -- note.
 -- Answer: 1; 0 if another text is stored by now.
--- use: brakes audits
+-- use: brakes hints audits
 
 local queue, old, new = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', prefix .. 'settings', queue) or ''
@@ -20,4 +20,6 @@ local brake = brake_of(queue) or { till = 0, hits = 0 }
 set_brake(queue, brake.till, brake.hits, tonumber(ARGV[4]))
 audits.keep(ARGV[5], 1)
 wake({ [queue] = true })
+hints.open(queue)
+hints.flush()
 return 1

@@ -4,7 +4,7 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits brakes mending
+-- use: visits brakes mending hints
 
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
@@ -15,6 +15,7 @@ local worker, room, alone, head_start
 local answer, ids, states, earlier, expired, damaged
 local expiries, next_at
 local laned, with_solo -- queues
+local left -- by queue, how many jobs may be left for others to claim
 
 -- What the state records of jobs that start for the first time have in common: all but the part that
 -- is copied from what was asked.
@@ -152,6 +153,15 @@ local function take_best(queue, wanted)
   end
 end
 
+-- How many jobs of a queue others could claim now.
+local function left_in(queue)
+  if queue_room(queue) == 0 then
+    return 0
+  end
+  return redis.call('ZCARD', prefix .. 'ready:' .. queue)
+    + redis.call('ZCARD', prefix .. 'open:' .. queue)
+end
+
 -- Merge the jobs without limits with the lanes, discard what has expired.
 local function take_by_visits(queue, wanted)
   mend_gates()
@@ -278,6 +288,9 @@ local function serve(queue, limit)
   if has_solo then
     with_solo[#with_solo + 1] = queue
   end
+  -- A claim that got less than it wanted has taken all there was, unless it had to discard too many.
+  local all_taken = #ids - before < wanted and expiries > 0 and not has_lanes
+  left[queue] = all_taken and 0 or left_in(queue)
 end
 
 -- --- run ---
@@ -295,7 +308,7 @@ end
 answer = { now, 1, -1, 0, '', '', {} }
 ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 expiries, next_at, plain_back = EXPIRIES, nil, nil
-laned, with_solo = {}, {}
+laned, with_solo, left = {}, {}, {}
 
 for i = 5, #ARGV, 2 do
   serve(ARGV[i], tonumber(ARGV[i + 1]))
@@ -303,6 +316,9 @@ end
 if #ids > 0 then
   wide('HSET', prefix .. 'state', states, 2)
   wide('SADD', prefix .. 'running:' .. worker, ids, 1)
+end
+for queue, number in pairs(left) do
+  hints.leave(queue, number)
 end
 settle()
 
@@ -314,6 +330,8 @@ end
 for _, queue in ipairs(with_solo) do
   if queue_room(queue) ~= 0 and next_solo(queue, false) then
     answer[4] = 1
+    hints.leave(queue, math.max(1, left[queue])) -- another worker may run nothing else
+    hints.flush()
   end
 end
 if #expired > 0 or #damaged > 0 then

@@ -43,5 +43,6 @@ end
 audits.keep(note, #ARGV / 2)
 if changed then
   wake()
+  hints.flush()
 end
 return redis.status_reply('OK')

@@ -26,4 +26,7 @@ settle()
 if effects > 0 then
   wake()
 end
+if string.find(told, REQUESTED, 1, true) then
+  notify('cancel')
+end
 return told

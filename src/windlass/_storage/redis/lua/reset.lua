@@ -17,4 +17,5 @@ redis.call('HDEL', prefix .. 'breakers', gate)
 open_gate(gate)
 audits.keep(ARGV[3], 1)
 wake()
+hints.flush()
 return {}

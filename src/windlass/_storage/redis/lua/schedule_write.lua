@@ -123,4 +123,5 @@ for i, write in ipairs(writes) do
 end
 settle()
 wake()
+notify('schedule')
 return answers

@@ -6,6 +6,7 @@ if ARGV[1] == '1' then
 else
   redis.call('DEL', prefix .. 'schedules_paused')
   wake()
+  notify('schedule')
 end
 audits.keep(ARGV[2], 1)
 return 1

@@ -1,6 +1,6 @@
 -- QueueStore.warm.
 -- ARGV: queue, note
--- use: brakes audits
+-- use: brakes hints audits
 
 local brake = brake_of(ARGV[1])
 if brake then
@@ -8,4 +8,6 @@ if brake then
 end
 audits.keep(ARGV[2], 1)
 wake({ [ARGV[1]] = true })
+hints.open(ARGV[1])
+hints.flush()
 return 1

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from windlass._storage.protocol.wakeups import Topic
+from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber
 from windlass._storage.sqlite.io.database import SqliteDatabase
 
 __all__ = ["SqliteWakeups", "Watcher"]
@@ -29,10 +31,15 @@ class SqliteWakeups:
         self._watcher: Watcher | None = None
 
     def subscribe(
-        self, callback: Callable[[], None], queues: Collection[str] | None = None
+        self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
+        return self._watch_for(self._db.subscribers.add(callback, topic=topic))
+
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
+        return SharedWorkHints(self._watch_for(self._db.subscribers.add(callback, queues)))
+
+    def _watch_for(self, subscriber: Subscriber) -> Callable[[], None]:
         loop = asyncio.get_running_loop()
-        subscriber = self._db.subscribers.add(callback, queues)
         if self._watcher is None:
             self._watcher = self._watch()
         # The watcher sees that there was a commit, not which queues it was about.

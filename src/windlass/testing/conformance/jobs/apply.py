@@ -25,6 +25,7 @@ from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
     add,
+    at_most,
     claim,
     claim_one,
     end,
@@ -32,6 +33,8 @@ from windlass.testing.conformance.steps import (
     enlist,
     happened,
     ids,
+    keyed,
+    limited,
     look,
     started,
     succeeded,
@@ -209,6 +212,23 @@ class OutcomeConformance:
         await ended(storage, done)
         assert list(await storage.admin.get([running.claim.job])) == [None]
         assert await end(storage, done) == [TransitionAnswer(Verdict.UNKNOWN)]
+
+    async def test_a_batch_of_successes_that_are_not_kept_leaves_no_row(
+        self, storage: Storage
+    ) -> None:  # TTL-9
+        await at_most(storage, db=2)
+        await enlist(storage)
+        asked = [a_job(), a_job(), keyed("k"), limited("db"), limited("db")]
+        await add(storage, *asked)
+        jobs = await claim(storage, 5)
+        await ended(storage, release(jobs[0], by="w1"))  # its claim does not hold any more
+        done = [succeed(job, by="w1", result=None, keep=False) for job in jobs]
+        answers = await end(storage, *done)
+        assert [answer.verdict for answer in answers] == [Verdict.REPEATED, *4 * [Verdict.APPLIED]]
+        kept = await storage.admin.get([job.claim.job for job in jobs])
+        assert [None if job is None else job.state for job in kept] == [State.WAITING, *4 * [None]]
+        await add(storage, keyed("k"), limited("db"), limited("db"))
+        assert len(await claim(storage, 5)) == 4
 
     async def test_a_retry_waits_for_its_delay_and_keeps_attempt_and_error(
         self, storage: Storage, clock: VirtualClock

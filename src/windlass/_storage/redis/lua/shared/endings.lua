@@ -223,8 +223,22 @@ local function take_over()
   pending.unstarted, pending.follow_ups = nil, nil
 end
 
+-- A queue that runs as many jobs as it may can start others now.
+function ending.refill_queues()
+  for field, change in pairs(pending.counted) do
+    if change < 0 and string.byte(field) == 48 + RUNNING then
+      local queue = string.sub(field, 2)
+      local brake = brake_of(queue)
+      if brake and brake.most > 0 then
+        hints.add(queue, -change)
+      end
+    end
+  end
+end
+
 -- Everything that follows the last ended claim.
 local function settle_claims()
+  ending.refill_queues()
   take_over()
   settle()
   ending.settle_workers()

@@ -219,6 +219,11 @@ local function wake(queues)
   end
 end
 
+-- Those who wait for one topic are told: 'cancel' (a running job is to be cancelled) or 'schedule'.
+local function notify(topic)
+  redis.call('XADD', prefix .. 'notices', 'MAXLEN', '~', 64, '*', 't', topic)
+end
+
 -- --- the end of a record ---
 
 -- Keep for people what cannot be read.

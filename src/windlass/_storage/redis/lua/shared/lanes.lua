@@ -4,7 +4,7 @@
 --
 -- A script that changes the jobs of a lane records that (`enter_lane`, `leave_lane`) and calls `settle_lanes`
 -- before the end: heads are read from the lines themselves, so they cannot drift.
--- use: jobs gates
+-- use: jobs gates hints
 
 local POSTPONED = 64 -- bays of one gate whose instant is put right after it was charged
 local PLACE = 34 -- bytes
@@ -114,6 +114,9 @@ local function set_bay(bay, at)
     write_bay(bay, at, priority, place)
     unlist_bay(bay, before, place)
     list_bay(bay, at, priority, place)
+    if at == 0 then
+      hints.tell((split_name(bay)))
+    end
   end
 end
 
@@ -155,6 +158,7 @@ local function enter_lane(job, special)
   local lane = lane_of(job.queue, special[5])
   local line = prefix .. 'lane:' .. lane
   redis.call('ZADD', line, job.priority, place)
+  hints.add(job.queue, 1)
   if job.expires > 0 then
     redis.call('ZADD', prefix .. 'lane_expiring:' .. job.queue, job.expires, place .. lane)
   end

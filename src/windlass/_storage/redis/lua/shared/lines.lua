@@ -1,5 +1,5 @@
 -- Waiting: the lines of a queue, and what happens to a job in one of them.
--- use: jobs keys lanes ended
+-- use: jobs keys lanes ended hints
 
 -- Waiting jobs that have spent an attempt since they were enqueued or requeued, by queue.
 local retries = {}
@@ -63,6 +63,7 @@ local function settle()
   settle_due()
   settle_ended()
   flush_counts()
+  hints.flush()
 end
 
 -- A job whose limits cannot be read fails: its budgets are unknown.
@@ -100,6 +101,7 @@ local function stand_ready(job)
   end
   local line = (kind == '3' and 'solo:' or 'ready:') .. job.queue
   redis.call('ZADD', prefix .. line, job.priority, place_at(job.due, job.seq, job.id, kind))
+  hints.add(job.queue, 1)
 end
 
 -- A waiting job joins the line it belongs to, by its due time.
@@ -116,6 +118,7 @@ local function join_line(job)
       'ZADD', prefix .. 'later:' .. job.queue, job.due, place .. struct.pack('>d', job.priority)
     )
     pending.due[job.queue] = true
+    hints.tell(job.queue)
   end
 end
 
@@ -217,9 +220,11 @@ local function promote(queue, most, missed_until)
   end
   if #ready > 0 then
     wide('ZADD', prefix .. 'ready:' .. queue, ready, 2)
+    hints.add(queue, #ready / 2)
   end
   if #solo > 0 then
     wide('ZADD', prefix .. 'solo:' .. queue, solo, 2)
+    hints.tell(queue)
   end
   if #members > 0 then
     wide('ZREM', later, members, 1)

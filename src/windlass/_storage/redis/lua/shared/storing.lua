@@ -258,9 +258,11 @@ local function store_new(new)
     wide('ZADD', prefix .. 'expiring', expiring, 2)
     for queue, line in pairs(lines) do
       wide('ZADD', prefix .. 'ready:' .. queue, line, 2)
+      hints.add(queue, line.n / 2)
     end
     for queue, line in pairs(later) do
       wide('ZADD', prefix .. 'later:' .. queue, line, 2)
+      hints.tell(queue)
     end
     records, all, odd, stored, expiring, lines, later = {}, {}, {}, 0, {}, {}, {}
   end
