@@ -60,8 +60,8 @@ def _script_us(url: str) -> float:
 
     with redis.Redis.from_url(url) as connection:
         found: Any = connection.info("commandstats")
-    return float(sum()
-        found.get(name, {"usec": 0})["usec"] for name in ("cmdstat_evalsha", "cmdstat_fcall")
+    return float(
+        sum(found.get(name, {"usec": 0})["usec"] for name in ("cmdstat_evalsha", "cmdstat_fcall"))
     )
 
 
