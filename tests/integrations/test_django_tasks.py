@@ -19,7 +19,7 @@ from tests.integrations.shopfront.interface import (
     task_finished,
     task_started,
 )
-from windlass import Windlass
+from windlass import Program, Windlass
 from windlass.errors import ConfigError
 from windlass.integrations.django._backend import Backend
 from windlass.integrations.django._worker_tasks import adopt
@@ -226,5 +226,6 @@ def test_a_queue_that_the_settings_do_not_name_is_refused(shop: Any) -> None:
 
 
 def test_options_that_cannot_work_are_refused(app: Windlass, shop: Any) -> None:
-    with pytest.raises(ConfigError, match="leave run_in out"):
-        adopt(app, shop.add, shop.add.get_backend(), {"run_in": "process"})
+    for run_in in ("process", Program(["./add"])):
+        with pytest.raises(ConfigError, match="leave run_in out"):
+            adopt(app, shop.add, shop.add.get_backend(), {"run_in": run_in})

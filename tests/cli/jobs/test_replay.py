@@ -21,7 +21,7 @@ SHOP = """
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from windlass import Context, GiveUp, Snooze, Windlass, current
+from windlass import Context, GiveUp, Program, Snooze, Windlass, current
 
 app = Windlass("sqlite:///jobs.db")
 
@@ -84,6 +84,10 @@ async def unfit(ctx: Context) -> int:
 @app.task(timeout=0.05)
 async def slow() -> None:
     await asyncio.sleep(30)
+
+@app.task(run_in=Program(["sh", "-c", "echo counting >&2; wc -l"]))
+def count(text: str) -> int:
+    raise NotImplementedError
 """
 
 
@@ -152,6 +156,12 @@ def test_a_plain_function_runs_on_a_thread_and_stores_nothing_either(replayed: R
     assert (said.code, said.out) == (0, 'It returned "ears".\n')
     assert "would enqueue replayed.told_again on queue default" in said.err
     assert [one.id for one in replayed.stored()] == [job]
+
+
+def test_a_program_runs_here_as_in_a_worker(replayed: Replayed) -> None:
+    said = replayed(replayed.enqueue("count", "x"))
+    assert (said.code, said.out) == (0, "It returned 1.\n")  # the request is one line
+    assert "counting" in said.err
 
 
 def test_the_outcome_that_a_worker_would_store_is_printed(replayed: Replayed) -> None:
