@@ -94,3 +94,18 @@ def test_every_demo_has_the_same_past() -> None:
     shop = [job for job in once() if job[0] in {"charge_card", "send_email"}]
     assert shop
     assert shop[-10:] == [job for job in once() if job[0] in {"charge_card", "send_email"}][-10:]
+
+
+def test_the_past_of_a_demo_has_busy_hosts() -> None:
+    async def measured(loop: DemoLoop) -> dict[str, int]:
+        async with simulate_past(loop, timedelta(minutes=30)) as shop:
+            now = await shop.app.admin.storage.now()
+            hosts = await shop.app.admin.stats.hosts(now - timedelta(minutes=20), now)
+            return {one.source: sum("cpu" in point.mean for point in one.points) for one in hosts}
+
+    with asyncio.Runner(loop_factory=DemoLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, DemoLoop)
+        found = runner.run(measured(loop))
+    assert set(found) == {"shop-1", "shop-2"}
+    assert min(found.values()) >= 20

@@ -199,11 +199,12 @@ async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
     """Run until the clock of the past has caught up with the real one."""
     customers = asyncio.create_task(_day(shop, clock, began))
     people = asyncio.create_task(_people(shop, clock, began))
+    hosts = asyncio.create_task(_hosts(shop, clock, began))
     left = SYSTEM_CLOCK.now() - clock.now()
     while left > _NEAR:
         await asyncio.sleep(left.total_seconds())
         left = SYSTEM_CLOCK.now() - clock.now()  # meanwhile the real one has moved a little
-    for task in (customers, people):
+    for task in (customers, people, hosts):
         task.cancel()
 
 
@@ -214,11 +215,42 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
         number += 1
         passed = clock.now() - began
         shop.set_outage(on=_OUTAGE[0] <= passed < _OUTAGE[1])
-        crowd = 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
-        await asyncio.sleep(60 / crowd * (0.4 + 1.2 * repeatable_random("gap", number)))
+        await asyncio.sleep(60 / _crowd(passed) * (0.4 + 1.2 * repeatable_random("gap", number)))
         await shop.app.enqueue_many(shop.customer(number))
         if number % _LETTERS == 0:
             await shop.app.enqueue_many(shop.newsletter(number))
+
+
+def _crowd(passed: timedelta) -> float:
+    """Return how many customers there are, from 0.2 to 1.2."""
+    return 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
+
+
+async def _hosts(shop: Shop, clock: DemoClock, began: datetime) -> None:
+    """Report machines that are as busy as the shop: this one could not tell of that day."""
+    storage = await parts_of(shop.app).storage()
+    (worker,) = await storage.workers.live()
+    minute = 0
+    while True:
+        minute += 1
+        crowd = _crowd(clock.now() - began)
+        readings = {
+            host: _host_values(crowd * share, repeatable_random(host, minute))
+            for host, share in (("shop-1", 0.6), ("shop-2", 0.4))
+        }
+        await storage.workers.beat(worker.id, readings=readings)
+        await asyncio.sleep(60)
+
+
+def _host_values(busy: float, chance: float) -> dict[str, float]:
+    gib = 2.0**30
+    return {
+        "cpu": min(0.05 + busy * (0.8 + 0.4 * chance), 1.0),
+        "memory_used": (3 + 4 * busy + 0.2 * chance) * gib,
+        "memory_total": 16 * gib,
+        "disk_used": (31 + busy) * gib,
+        "disk_total": 80 * gib,
+    }
 
 
 async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
