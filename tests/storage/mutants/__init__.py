@@ -24,7 +24,7 @@ from tests.storage.mutants.maintenance import activity
 from tests.storage.mutants.queues import cooldown, cooldown_end, retention, settings
 from tests.storage.mutants.schedules import fire, pause, schedules
 from tests.storage.mutants.table import TABLE, broken_storage
-from tests.storage.mutants.unique_keys import replace
+from tests.storage.mutants.unique_keys import coalesced, replace
 from tests.storage.mutants.workers import duties, workers
 
 MUTANTS = (
@@ -42,6 +42,7 @@ MUTANTS = (
     breakers,
     cancel,
     claim,
+    coalesced,
     cooldown,
     budgets,
     apply,

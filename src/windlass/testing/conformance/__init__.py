@@ -79,6 +79,7 @@ from windlass.testing.conformance.storage import (
     StorageConformance,
     WakeupConformance,
 )
+from windlass.testing.conformance.unique_keys.coalesced import CoalescedConformance
 from windlass.testing.conformance.unique_keys.holders import KeyHolderConformance
 from windlass.testing.conformance.unique_keys.refuse import KeyConflictConformance
 from windlass.testing.conformance.unique_keys.replace import ReplaceConformance
@@ -107,6 +108,7 @@ __all__ = [
     "ChangedRateConformance",
     "ClaimConformance",
     "ClaimOrderConformance",
+    "CoalescedConformance",
     "CompactionConformance",
     "ConcurrencyConformance",
     "CoolDownConformance",
@@ -183,6 +185,7 @@ ALL: tuple[type, ...] = (
     ReplaceConformance,
     KeyHolderConformance,
     KeyConflictConformance,
+    CoalescedConformance,
     ClaimConformance,
     ClaimOrderConformance,
     ActivityConformance,
@@ -260,5 +263,5 @@ LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
 
 TELLING: tuple[type, ...] = (QueueWakeupConformance,)
 """Further promises of a storage whose hints name their queues. A SQLite file cannot: the watcher
-sees that something was committed, not what.
+sees that something was committed, not what; a reused job is committed too, because it is counted.
 """

@@ -21,7 +21,7 @@ from windlass._core.job.job import (
 from windlass._core.job.state import TERMINAL, State, Verb
 from windlass._core.limits.limit import lane_key
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._core.stats.rollup import Rollup
+from windlass._core.stats.rollup import COALESCED, Rollup, minute_of
 from windlass._core.values.instants import add_clamped, clamp_instant
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.workers import Duty, WorkerStart, WorkerState
@@ -381,5 +381,15 @@ class RollupRow(NamedTuple):
         )
 
 
-RollupRows = dict[tuple[datetime, str, str], RollupRow]
-"""By minute, queue and task."""
+class RollupRows(dict[tuple[datetime, str, str], RollupRow]):
+    """By minute, queue and task."""
+
+    def at(self, now: datetime, queue: str, task: str) -> RollupRow:
+        """Return the row of this minute, made if there is none."""
+        return self.setdefault(
+            (minute_of(now), queue, task), RollupRow(Counter(), Counter(), Counter())
+        )
+
+    def count_coalesced(self, job: NewJob, now: datetime) -> None:
+        """Count an enqueue that a unique key answered with a stored job."""
+        self.at(now, job.queue, job.task).counts[COALESCED] += 1

@@ -11,7 +11,7 @@ from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import AttemptError, LimitUse
 from windlass._core.job.state import FINISHING
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._core.stats.rollup import Histogram, Rollup
+from windlass._core.stats.rollup import COALESCED, Histogram, Rollup
 from windlass._core.values.instants import us_or_none
 from windlass._storage.postgres.io.records import CODES
 from windlass._storage.postgres.io.rows import stored_id, stored_span, stored_text
@@ -145,7 +145,7 @@ def rollup_rows(rollups: Sequence[Rollup]) -> Iterator[_Columns]:
             "minute": rollup.minute,
             "queue": rollup.queue,
             "task": rollup.task,
-            "counts": [rollup.counts.get(verb.value, 0) for verb in FINISHING],
+            "counts": [rollup.counts.get(name, 0) for name in (*FINISHING, COALESCED)],
             "wait": _histogram(rollup.wait),
             "run": _histogram(rollup.run),
         }

@@ -11,7 +11,8 @@ DECLARE
     -- No settings at all: setting them takes time. These are called for every job or limit, and
     -- only by functions that have all of them.
     v_bare constant text[] := '{
-        after, ask_bucket, bucket_bottoms, charge_gates, commit_durably, copied_from, extras_of,
+        after, ask_bucket, bucket_bottoms, charge_gates, commit_durably, copied_from, count_coalesced,
+        counted_names, extras_of,
         find_bay, find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage, has_tag,
         hasten, is_set_back, is_wanted, mark_charged, may_forgive, meet_key, mend_gates, mentions,
         names_in, order_matters, order_one, reckon_from, refuse_other_calls, replace_waiting,

@@ -58,8 +58,9 @@ Running and ended
                      ZSET     id by the instant it ended; digit as in `STATES`
     oldest:<digit>   ZSET     queue by the lowest score of that line
     rollups          ZSET     minute by minute
-    rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
-                              or 'r' bucket -> number
+    rollups:<minute> HASH     length (2 bytes) and queue, length and task, then the number of a
+                              verb, 'w' bucket or 'r' bucket -> number. Verb 0: enqueues that a
+                              unique key answered with a stored job
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
     secret           STRING   key of the HMAC that people see of hidden keys; made at first use
     live             ZSET     worker, of those whose row is live (what the score says is the
@@ -135,11 +136,13 @@ import struct
 from typing import Final
 
 from windlass._core.job.state import State, Verb
+from windlass._core.stats.rollup import COALESCED
 
 __all__ = [
     "BACK",
     "CANCEL",
     "CODES",
+    "COUNTED",
     "ERROR",
     "FREES",
     "FRONT",
@@ -159,6 +162,8 @@ CODES: Final = {state: code for code, state in enumerate(STATES)}
 VERBS: Final = tuple(Verb)
 """Verb by the number it is stored as, in state records."""
 VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
+COUNTED: Final = (COALESCED, *(verb.value for verb in VERBS[1:]))
+"""Verb by the number it is counted as in rollups. A claim is not counted there."""
 
 FRONT: Final = struct.Struct(">BBxqxqxqxH")
 """A state record begins with state, flags, job number, due, max attempts and the queue's length."""

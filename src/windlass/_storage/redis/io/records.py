@@ -18,6 +18,7 @@ from windlass._storage.protocol.jobs import Settled
 from windlass._storage.redis.io.layout import (
     BACK,
     CANCEL,
+    COUNTED,
     ERROR,
     FRONT,
     REASON,
@@ -293,7 +294,7 @@ def rollup_of(minute: int, fields: Mapping[bytes, bytes]) -> list[Rollup]:
         if what[0] in "wr":
             (wait if what[0] == "w" else run)[int(what[1:])] = int(number)
         else:
-            verbs[VERBS[int(what)].value] = int(number)
+            verbs[COUNTED[int(what)]] = int(number)
     return [
         Rollup(minute=instant_of(minute), queue=queue, task=task, counts=verbs, wait=wait, run=run)
         for (queue, task), (verbs, wait, run) in sorted(counts.items(), key=lambda its: its[0])

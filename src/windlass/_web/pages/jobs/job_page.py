@@ -16,6 +16,7 @@ from windlass._admin.jobs.read import Count
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import AttemptError, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, State
+from windlass._core.stats.rollup import count_runs
 from windlass._core.values.redaction import secret_tags_in
 from windlass._core.values.trace_context import shown_trace
 from windlass._storage.protocol.job_list import JobFilter
@@ -237,8 +238,8 @@ async def _kin(admin: Admin, found: JobRecord, now: datetime) -> RelatedJobs:
         children=job_rows(children, now),
         more=more,
         states=await _children(admin, found.id) if more else _states(children),
-        spark=[sum(point.counts.values()) for point in series.points],
-        ran=sum(series.whole.counts.values()),
+        spark=[count_runs(point.counts) for point in series.points],
+        ran=count_runs(series.whole.counts),
         failed=series.whole.counts.get("fail", 0),
     )
 
