@@ -45,7 +45,7 @@ from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrder
 from windlass.testing.conformance.jobs.expiry import ExpiryConformance
 from windlass.testing.conformance.jobs.first_start import FirstStartConformance
 from windlass.testing.conformance.jobs.follow_ups import FollowUpConformance, OnFailureConformance
-from windlass.testing.conformance.jobs.history import HistoryConformance
+from windlass.testing.conformance.jobs.history import HistoryConformance, MetadataConformance
 from windlass.testing.conformance.jobs.insert import InsertConformance, UniqueConformance
 from windlass.testing.conformance.jobs.lost_jobs import LostJobConformance
 from windlass.testing.conformance.jobs.outlook import OutlookConformance
@@ -139,6 +139,7 @@ __all__ = [
     "LostJobConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
+    "MetadataConformance",
     "NewerSchemaConformance",
     "OnFailureConformance",
     "OperatorConformance",
@@ -197,6 +198,7 @@ ALL: tuple[type, ...] = (
     FenceConformance,
     OutcomeConformance,
     HistoryConformance,
+    MetadataConformance,
     UnknownTaskConformance,
     RetryConformance,
     FollowUpConformance,

@@ -78,6 +78,7 @@ class ApplyRules:
         due = self.due(row, transition, verb, now)
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
+        row.note(transition.metadata)
         row.end_claim(
             LastClaim(transition.claim.number, verb, transition.by),
             (
@@ -174,6 +175,7 @@ class ApplyRules:
                 started_at=row.started_at,
                 ended_at=now,
                 error=transition.error,
+                metadata=transition.metadata,
             )
         )
         plain = transition.error is None

@@ -20,13 +20,16 @@ Jobs
     tracebacks       HASH     id -> text, where it is not empty
     frames           HASH     id -> where that error was raised, where that is known
     progress         HASH     id -> msgpack [fraction, note], see shared/stored_text.py
+    metadata         HASH     id -> claim number (4 bytes), then what the handler noted in that run
+                              as JSON. It counts only for the claim that ended last
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     missed           HASH     id -> why the last worker that claimed it could not run it; there is
                               one where the state record says when it was first missed
     history:<id>     LIST     ended claims, oldest first, newest 32 with
                               an error and 8 without: number, attempt, verb, start,
                               end, length of the error (``>IIBqqI``), error as in ``errors``, worker
-                              with its length in 2 bytes, traceback
+                              with its length in 2 bytes, traceback. With 128 added to the verb,
+                              metadata with its length in 2 bytes comes before the traceback
     dead             LIST     what could not be read, newest first, at most 1000: id, instant, size
                               of reason and asked record (``>16sdII``), both, state record
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)

@@ -18,6 +18,7 @@ from windlass._storage.redis.io.records import error_bytes
 from windlass._storage.redis.jobs import insert
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
+from windlass._storage.shared.stored_text import metadata_text
 
 __all__ = [
     "AnswerOrder",
@@ -103,6 +104,7 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
             and not transition.lost
             and not transition.solo
             and transition.then is None
+            and not transition.metadata
         ):
             group = (transition.by, transition.result)
             places = section.groups.get(group)
@@ -160,6 +162,7 @@ def transition_bytes(transition: Transition) -> bytes:
             else False,
             "" if error is None else frame_of(error.traceback),
             transition.started,
+            metadata_text(transition.metadata) or "",
         )
     )
 

@@ -255,6 +255,7 @@ local function delete_job(job)
   journal.forget({ job.id })
   if job.number > 0 then
     redis.call('HDEL', prefix .. 'progress', job.id)
+    redis.call('HDEL', prefix .. 'metadata', job.id)
     redis.call('DEL', prefix .. 'history:' .. job.id)
   end
 end
