@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 from windlass import Backoff, Context, Task, Windlass
-from windlass._core.job.event import Event, JobEnqueued
+from windlass._core.job.event import Event, JobCoalesced, JobEnqueued
 from windlass._core.job.state import State
 from windlass.errors import InvalidArgument, KeyConflict, PayloadError
 from windlass.testing import VirtualClock
@@ -274,7 +274,7 @@ async def test_a_follow_up_remembers_where_it_came_from(app: Windlass) -> None:
     )
 
 
-async def test_listeners_hear_of_new_jobs_and_not_of_reused_ones(app: Windlass) -> None:
+async def test_listeners_hear_of_new_jobs_and_of_reused_ones(app: Windlass) -> None:
     heard: list[Event] = []
     app.on_transition(heard.append)
 
@@ -283,9 +283,12 @@ async def test_listeners_hear_of_new_jobs_and_not_of_reused_ones(app: Windlass) 
 
     job = await work.options(key="k").enqueue()
     await work.options(key="k").enqueue()
-    (told,) = heard
-    assert isinstance(told, JobEnqueued)
-    assert (told.job, told.task, told.queue) == (job.id, work.name, "mail")
+    await work.options(key="k", on_conflict="replace").enqueue()
+    new, reused, replaced = heard
+    assert isinstance(new, JobEnqueued)
+    assert (new.job, new.task, new.queue) == (job.id, work.name, "mail")
+    told = JobCoalesced(job=job.id, task=work.name, queue="mail")
+    assert (reused, replaced) == (told, msgspec.structs.replace(told, replaced=True))
 
 
 async def test_a_refused_batch_stores_nothing_and_emits_no_event(app: Windlass) -> None:

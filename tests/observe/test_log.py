@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from windlass import Backoff, Secret, Windlass
 from windlass._app.parts import parts_of
-from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.event import (
+    Event,
+    JobCoalesced,
+    JobEnqueued,
+    JobMoved,
+    QueueCooled,
+    WorkerChanged,
+)
 from windlass._core.job.ids import short_id
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.state import Verb
@@ -179,9 +186,13 @@ def test_claims_and_inserts_are_for_debugging(caught: Caught) -> None:
         moved(Verb.CLAIM, ran=None),
         JobEnqueued(job=JOB, task="shop.send", queue="mail"),
         WorkerChanged(worker="w1", what="buried", detail="it was silent"),
+        JobCoalesced(job=JOB, task="shop.send", queue="mail"),
+        JobCoalesced(job=JOB, task="shop.send", queue="mail", replaced=True),
     ):
         EventLog()(event)
     assert {record.levelno for record in caught.records} == {logging.DEBUG}
+    assert human(caught.records[3]) == f"· reused {JOB} shop.send on mail"
+    assert human(caught.records[4]) == f"· replaced {JOB} shop.send on mail"
     assert human(caught.records[1]) == f"· enqueued {JOB} shop.send on mail"
     assert human(caught.records[2]) == "· worker w1 buried it was silent"
 

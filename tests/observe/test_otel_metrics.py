@@ -65,7 +65,8 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
         parts_of(app).hooks.bus.subscribe(
             lambda event: cooled.set() if isinstance(event, QueueCooled) else None
         )
-        await late.enqueue()
+        await late.options(key="k").enqueue()
+        await late.options(key="k").enqueue()
         await asyncio.wait_for(cooled.wait(), 10)
         points = await asyncio.to_thread(read.points)
     parts_of(app).blocking_loop.stop()
@@ -86,7 +87,8 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
     assert (sent, count.value) == ({**about, **enqueue}, 1)
     ((stored, point),) = points["messaging.client.operation.duration"]
     assert stored == {k: v for k, v in {**about, **enqueue}.items() if k != "windlass.task"}
-    assert (point.count, point.explicit_bounds[0], point.explicit_bounds[-1]) == (2, 0.005, 10)
+    assert (point.count, point.explicit_bounds[0], point.explicit_bounds[-1]) == (3, 0.005, 10)
+    assert [count.value for _, count in of("windlass.job.coalesced", "late")] == [1]
     ((consumed, count),) = of("messaging.client.consumed.messages")
     assert (consumed, count.value) == (about, 2)
     ended = {told["windlass.outcome"]: point.value for told, point in of("windlass.run.ended")}

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from windlass import Backoff, Snooze, Windlass
 from windlass._app.parts import parts_of
-from windlass._core.job.event import JobEnqueued, JobMoved, QueueCooled
+from windlass._core.job.event import JobCoalesced, JobEnqueued, JobMoved, QueueCooled
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.state import Verb
 from windlass._observe import backlog
@@ -132,8 +132,10 @@ def test_a_run_is_counted_when_it_starts_and_by_its_outcome_when_it_ends(bench: 
     bench.bus.publish(moved(Verb.RETRY, ran=timedelta(seconds=0.02)))
     bench.bus.publish(moved(Verb.CLAIM, waited=timedelta(0)))
     bench.bus.publish(moved(Verb.SUCCEED, ran=timedelta(seconds=40)))
+    bench.bus.publish(JobCoalesced(job=JOB, task="shop.send", queue="mail"))
     found, job = bench.read(), {"queue": "mail", "task": "shop.send"}
     assert value(found, "windlass_jobs_enqueued_total", **job) == 1
+    assert value(found, "windlass_jobs_coalesced_total", **job) == 1
     assert value(found, "windlass_runs_started_total", **job) == 2
     assert value(found, "windlass_runs_ended_total", **job, outcome="retried") == 1
     assert value(found, "windlass_runs_ended_total", **job, outcome="succeeded") == 1

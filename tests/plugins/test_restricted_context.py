@@ -131,6 +131,8 @@ async def test_the_token_of_a_run_is_read_and_leads_nowhere(it: Bench) -> None:
         assert not ctx.cancelled
         assert ctx.cancelled.wait(0) is False
         assert not {name for name in dir(ctx.cancelled) if not name.startswith("_")} - {
+            "metadata",  # of this run, if it is the plugin's own
+            "note",
             "put_off",  # of this run, as `raise Snooze` does
             "set",
             "wait",
@@ -172,13 +174,14 @@ async def test_progress_and_results_are_as_for_any_task(it: Bench) -> None:
         @registrar.task
         async def works(ctx: Context, n: int = 2) -> int:
             ctx.progress(0.5, "half")
+            ctx.note(half=True)
             ctx.log("working")
             assert await ctx.previous_run() is None
             return n * ctx.attempt
 
     it.app.install(Some(say), grants=HERE)
     job = await it.run(it.app.tasks["some.works"].call(21))
-    assert (job.state, job.result) == (State.SUCCEEDED, b"21")
+    assert (job.state, job.result, job.metadata) == (State.SUCCEEDED, b"21", {"half": True})
     assert job.tags == ("plugin:some",)
 
 
@@ -337,6 +340,8 @@ async def test_middleware_around_all_jobs_has_the_plugins_rights_in_them(it: Ben
         if ctx.task != "some.own":
             with pytest.raises(NotGranted):
                 ctx.progress(0.5)
+            with pytest.raises(NotGranted):
+                ctx.note(seen=True)
             with pytest.raises(NotGranted):
                 ctx.previous_run().wait()
             with pytest.raises(NotGranted):

@@ -193,3 +193,27 @@ async def test_a_success_in_their_transaction_closes_breakers_and_forgives(
     assert state.breaker.failures == 0
     await add(storage, *(a_job(limits=(LimitUse("shop"),)) for _ in range(3)))
     assert len(await claim(storage, 5)) == 3
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_a_coalesced_enqueue_is_counted_with_their_commit_and_delays_no_other_producer(
+    storage: PostgresStorage, driver: Open, postgres_url: str, clock: VirtualClock
+) -> None:
+    await add(storage, keyed(OnConflict.REUSE))
+
+    async def counted() -> int:
+        rollups = await storage.admin.rollups(clock.now() - MINUTE, clock.now() + MINUTE)
+        return sum(one.counts["coalesce"] for one in rollups)
+
+    async with driver(postgres_url, None) as theirs:
+        await insert(storage, theirs, keyed(OnConflict.REUSE))
+        # Their transaction is open, and its count is not another producer's to wait for.
+        await storage.jobs.insert([keyed(OnConflict.REUSE)])
+        assert await counted() == 1
+        await theirs.rollback()
+    assert await counted() == 1
+    async with driver(postgres_url, None) as theirs:
+        for _ in range(2):
+            await insert(storage, theirs, keyed(OnConflict.REUSE))
+        await theirs.commit()
+    assert await counted() == 3

@@ -171,6 +171,7 @@ async def test_a_plain_function_finishes_on_its_thread(app: Windlass, postgres_u
         with psycopg.connect(postgres_url) as line:
             line.execute("INSERT INTO orders VALUES ('one')")
             ctx.progress(0.5)
+            ctx.note(rows=1)
             ctx.finish_sync("done", connection=line)
             ctx.progress(1.0)  # the row is locked: it must not make the worker wait
         return "not this"
@@ -179,7 +180,9 @@ async def test_a_plain_function_finishes_on_its_thread(app: Windlass, postgres_u
     async with app.worker():
         assert await job.result(timeout=20) == "done"
     assert orders(postgres_url) == ["one"]
-    assert (await job.refresh()).progress == Progress(0.5)  # what was said before is stored
+    record = await job.refresh()
+    assert record.progress == Progress(0.5)  # what was said before is stored
+    assert record.metadata == {"rows": 1}
 
 
 async def test_a_lost_claim_makes_their_commit_impossible(

@@ -100,6 +100,27 @@ async def forget_async() -> object:
 both("forget", forget, forget_async, store_result=False)
 
 
+def notes(ctx: Context, fate: str) -> None:
+    ctx.note(rows=1, source="s3")
+    ctx.note(rows=120, whole=True)
+    if fate == "fail":
+        raise ValueError("no good")
+    if fate == "hang":
+        time.sleep(60)
+
+
+async def notes_async(ctx: Context, fate: str) -> None:
+    ctx.note(rows=1, source="s3")
+    ctx.note(rows=120, whole=True)
+    if fate == "fail":
+        raise ValueError("no good")
+    if fate == "hang":
+        await asyncio.sleep(60)
+
+
+both("notes", notes, notes_async)
+
+
 def late(ctx: Context) -> str:
     return "told" if ctx.cancelled.wait(30) else "not told"
 

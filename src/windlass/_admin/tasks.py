@@ -11,6 +11,7 @@ import msgspec
 from windlass._admin.errors import ErrorAdmin
 from windlass._admin.session import AdminSession
 from windlass._core.job.state import Verb
+from windlass._core.stats.rollup import COALESCED
 from windlass._core.stats.series import Activity, activities
 from windlass._core.values.instants import duration
 from windlass._storage.protocol.admin import ErrorGroup, TaskCounts
@@ -37,6 +38,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Runs within the span; so are the next two."""
     retried: int = 0
     failed: int = 0
+    coalesced: int = 0
+    """Enqueues within the span that a unique key answered with a stored job."""
     last_error: str | None = None
     """The exception and its text, of the last job that failed and is still stored."""
     last_failed_at: datetime | None = None
@@ -98,6 +101,7 @@ class TaskAdmin:
             succeeded=counts.get(Verb.SUCCEED, 0),
             retried=counts.get(Verb.RETRY, 0),
             failed=counts.get(Verb.FAIL, 0),
+            coalesced=counts.get(COALESCED, 0),
             last_error=None if error is None else f"{error.kind}: {error.text}".removesuffix(": "),
             last_failed_at=None if error is None else error.last,
         )

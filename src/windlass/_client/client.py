@@ -23,7 +23,7 @@ from windlass._client.new_jobs import (
 )
 from windlass._client.results import ResultWaiter
 from windlass._client.room import WaitForRoom
-from windlass._core.job.event import enqueued_event
+from windlass._core.job.event import JobCoalesced, enqueued_event
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
@@ -208,6 +208,12 @@ class Client:
                 if reply.created and (not reply.repeated or new.id in self._untold):
                     self._untold.discard(new.id)
                     self._bus.publish(enqueued_event(new))
+                elif not reply.created:
+                    self._bus.publish(
+                        JobCoalesced(
+                            job=reply.id, task=new.task, queue=new.queue, replaced=reply.replaced
+                        )
+                    )
         return replies
 
     async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:

@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
-from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.event import (
+    Event,
+    JobCoalesced,
+    JobEnqueued,
+    JobMoved,
+    QueueCooled,
+    WorkerChanged,
+)
 from windlass._core.job.ids import short_id
 from windlass._core.job.job import AttemptError
 from windlass._core.job.state import Verb
@@ -128,7 +135,7 @@ class EventLog:
                 level = logging.DEBUG if event.missed else _WORDS[event.verb].level
             case QueueCooled():
                 level = logging.WARNING
-            case JobEnqueued() | WorkerChanged():
+            case JobEnqueued() | JobCoalesced() | WorkerChanged():
                 # The code that changes a worker logs that itself.
                 level = logging.DEBUG
             case _:
@@ -154,6 +161,9 @@ class _LoggedEvent:
                 )
             case JobEnqueued() as enqueued:
                 return printable(f"enqueued {enqueued.job} {enqueued.task} on {enqueued.queue}")
+            case JobCoalesced() as coalesced:
+                what = "replaced" if coalesced.replaced else "reused"
+                return printable(f"{what} {coalesced.job} {coalesced.task} on {coalesced.queue}")
             case QueueCooled() as cooled:
                 return printable(
                     f"queue {cooled.queue} is cooling down for {brief(cooled.until - cooled.at)}, "
@@ -331,6 +341,14 @@ def _fields(event: Event) -> dict[str, Any]:
                 "job_id": event.job,
                 "task": event.task,
                 "queue": event.queue,
+            }
+        case JobCoalesced():
+            return {
+                "event": "coalesce",
+                "job_id": event.job,
+                "task": event.task,
+                "queue": event.queue,
+                "replaced": event.replaced,
             }
         case QueueCooled():
             return {

@@ -10,7 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
-from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.event import (
+    Event,
+    JobCoalesced,
+    JobEnqueued,
+    JobMoved,
+    QueueCooled,
+    WorkerChanged,
+)
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import Verb
 from windlass._observe.backlog import STATES, Backlog
@@ -70,6 +77,11 @@ class OtelMetrics:
             "messaging.client.sent.messages",
             "{message}",
             "Jobs that this process enqueued, or tried to.",
+        )
+        self._coalesced = meter.create_counter(
+            "windlass.job.coalesced",
+            "{job}",
+            "Enqueues of this process that a unique key answered with a stored job.",
         )
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Runs that started in this process."
@@ -133,6 +145,8 @@ class OtelMetrics:
         match event:
             case JobEnqueued():
                 self._sent.add(1, self._of(event.queue, event.task, "enqueue"))
+            case JobCoalesced():
+                self._coalesced.add(1, self._of(event.queue, event.task, "enqueue"))
             case JobMoved(verb=Verb.CLAIM):
                 told = self._of(event.queue, event.task, "run")
                 self._consumed.add(1, told)

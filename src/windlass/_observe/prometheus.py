@@ -10,7 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
-from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.event import (
+    Event,
+    JobCoalesced,
+    JobEnqueued,
+    JobMoved,
+    QueueCooled,
+    WorkerChanged,
+)
 from windlass._core.job.state import Verb
 from windlass._observe.backlog import STATES, Backlog, Rows
 from windlass._observe.bus import Bus
@@ -119,6 +126,8 @@ class Metrics:
                 self._series(event.queue, event.task).ordered(_ORDERS[event.verb])
             case JobEnqueued():
                 self._series(event.queue, event.task).enqueued.inc()
+            case JobCoalesced():
+                self._series(event.queue, event.task).coalesced()
             case QueueCooled():
                 self._families.cooled.labels(self._queues(event.queue)).inc()
             case WorkerChanged():
@@ -168,6 +177,11 @@ class _Families:
             )
 
         self.enqueued = counter("jobs_enqueued", "Jobs that this process enqueued.", job)
+        self.coalesced = counter(
+            "jobs_coalesced",
+            "Enqueues of this process that a unique key answered with a stored job.",
+            job,
+        )
         self.started = counter("runs_started", "Runs that started in this process.", job)
         self.ended = counter("runs_ended", "Runs that ended, by outcome.", (*job, "outcome"))
         self.ordered = counter(
@@ -212,6 +226,9 @@ class _TaskMetrics:
         if child is None:
             child = self._ended[outcome] = self._families.ended.labels(*self._labels, outcome)
         return child
+
+    def coalesced(self) -> None:
+        self._families.coalesced.labels(*self._labels).inc()
 
     def missed(self) -> None:
         self._families.missed.labels(*self._labels).inc()

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from windlass._core.job.job import ClaimedJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.grants import Grants
+from windlass._core.values.metadata import Metadata
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.context import (
     CallNext,
@@ -52,7 +53,8 @@ class PluginScope:
 
     def context(self, context: Context) -> Context:
         """Return the same run with the plugin's rights."""
-        return with_host(context, functools.partial(_RestrictedHost, self), _read_only)
+        token = functools.partial(_read_only, own=self.owns(context.task))
+        return with_host(context, functools.partial(_RestrictedHost, self), token)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
         """Return ``function`` as a worker calls it. Outside a run it behaves as before."""
@@ -107,8 +109,8 @@ async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
         return await value
 
 
-def _read_only(token: CancelToken) -> CancelToken:
-    return _ReadOnlyToken(_token=token)
+def _read_only(token: CancelToken, *, own: bool) -> CancelToken:
+    return _ReadOnlyToken(_token=token, _own=own)
 
 
 class _ReadOnlyToken(CancelToken, kw_only=True):
@@ -117,6 +119,8 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
     """
 
     _token: CancelToken
+    _own: bool
+    """The run is of a task of this plugin."""
 
     def set(self) -> None:
         message = "a plugin cannot end runs: raise an error in your own, or return"
@@ -127,6 +131,15 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
 
     def put_off(self, after: timedelta) -> None:
         self._token.put_off(after)
+
+    def note(self, added: Mapping[str, object]) -> Metadata:
+        if not self._own:
+            message = (
+                "a plugin calls ctx.note(…) in a run that is not its own: middleware may only read "
+                "other runs, or raise"
+            )
+            raise NotGranted(message)
+        return self._token.note(added)
 
     def __bool__(self) -> bool:
         return bool(self._token)
@@ -155,6 +168,9 @@ class _RestrictedHost(ContextHost):
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         self._check_own(job, "ctx.progress(…)")
         self._host.note(job, progress)
+
+    def noted(self, job: ClaimedJob, metadata: Metadata) -> None:
+        self._host.noted(job, metadata)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         name = call.task.name

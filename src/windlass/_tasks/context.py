@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
@@ -18,11 +17,12 @@ from windlass._core.job.control import Snooze
 from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.schedule.schedule import slot_of
+from windlass._core.values.metadata import Metadata, MetadataValue, merge_metadata
 from windlass._core.values.payload import decode_any, encode_any
 from windlass._observe.current_run import RUN, job_fields
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.services import Services
-from windlass.errors import DefinitionError, InvalidArgument, WindlassError
+from windlass.errors import InvalidArgument, WindlassError
 
 if TYPE_CHECKING:
     from windlass._tasks.handle import Job
@@ -41,7 +41,6 @@ __all__ = [
     "report_wait",
     "running_job",
     "set_current",
-    "wants_context",
     "with_host",
 ]
 
@@ -59,10 +58,18 @@ class CancelToken(msgspec.Struct, eq=False):
     _event: threading.Event | None = None
     wish: timedelta | None = None
     """Run the job again after this time, once the run has succeeded."""
+    metadata: Metadata | None = None
+    """The facts that the handler has noted."""
 
     def put_off(self, after: timedelta) -> None:
         """Let the job run again after the end of this run."""
         self.wish = after
+
+    def note(self, added: Mapping[str, object]) -> Metadata:
+        """Add facts about the run; all of them. Safe from any thread."""
+        with _MAKING:
+            self.metadata = merge_metadata(self.metadata or {}, added)
+            return self.metadata
 
     def set(self) -> None:
         """Ask the run to end."""
@@ -108,6 +115,10 @@ class ContextHost(Protocol):
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store a run's progress soon."""
+        ...
+
+    def noted(self, job: ClaimedJob, metadata: Metadata) -> None:
+        """Hear of all that a run has noted so far."""
         ...
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[T]) -> Job[T]:
@@ -243,6 +254,14 @@ class Context(msgspec.Struct, frozen=True, eq=False):
             kept = decode_any(encode_any(dict(data), limit=_MOST_DATA, what=what))
         self._host.note(self.claimed, Progress(fraction, note[:1000], kept))
 
+    def note(self, **metadata: MetadataValue) -> None:
+        """Store small facts about this run: ``ctx.note(rows=120, source="s3")``.
+
+        They are stored with the outcome of the run, also if it fails. A later call adds to them, or
+        replaces a value. At most 32 values, 4 KiB of JSON together: text, numbers, booleans, None.
+        """
+        self._host.noted(self.claimed, self.cancelled.note(metadata))
+
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
         """Log a line with this job's id, task and attempt, and store it with the run.
 
@@ -369,32 +388,3 @@ def current() -> Context:
             "runs has a context; pass what you need as an argument elsewhere."
         )
         raise WindlassError(message) from None
-
-
-def wants_context(function: Callable[..., Any]) -> bool:
-    """Tell whether the first parameter is annotated as a Context, also as a string. DefinitionError
-    if another parameter is: no value could be passed for it.
-    """
-    parameters = list(inspect.signature(function).parameters.values())
-    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    first = by_position[0] if by_position else None
-    for other in parameters:
-        if other is not first and other.annotation in (Context, "Context", "windlass.Context"):
-            message = (
-                f"{function.__qualname__} takes its context as {other.name!r}, in the wrong place: "
-                f"make it the first parameter, ({other.name}: Context, …)"
-            )
-            raise DefinitionError(message)
-    if first is None:
-        return False
-    annotation = first.annotation
-    if not isinstance(annotation, str):
-        return annotation is Context
-    path = annotation.strip("'\" ").split(".")
-    if path[-1] != "Context":
-        return False
-    # The name may be imported for type checkers only; then its last part has to do.
-    found: Any = getattr(function, "__globals__", {}).get(path[0])
-    for part in path[1:]:
-        found = getattr(found, part, None)
-    return found is None or found is Context

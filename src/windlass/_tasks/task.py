@@ -24,7 +24,7 @@ from windlass._core.values.names import check_name
 from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
 from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
-from windlass._tasks.context import wants_context
+from windlass._tasks.context import Context
 from windlass._tasks.follow_ups import (
     FollowUpOption,
     check_follow_up,
@@ -52,6 +52,7 @@ __all__ = [
     "TaskRegistry",
     "check_name",
     "tag_names",
+    "wants_context",
 ]
 
 P = ParamSpec("P")
@@ -347,3 +348,32 @@ class BoundTask(Generic[P, R_co]):
         """Make a call with these options, for ``app.enqueue_many``."""
         check_no_id(self._id)
         return self._task._make(args, kwargs, self._options)
+
+
+def wants_context(function: Callable[..., Any]) -> bool:
+    """Tell whether the first parameter is annotated as a Context, also as a string. DefinitionError
+    if another parameter is: no value could be passed for it.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    first = by_position[0] if by_position else None
+    for other in parameters:
+        if other is not first and other.annotation in (Context, "Context", "windlass.Context"):
+            message = (
+                f"{function.__qualname__} takes its context as {other.name!r}, in the wrong place: "
+                f"make it the first parameter, ({other.name}: Context, …)"
+            )
+            raise DefinitionError(message)
+    if first is None:
+        return False
+    annotation = first.annotation
+    if not isinstance(annotation, str):
+        return annotation is Context
+    path = annotation.strip("'\" ").split(".")
+    if path[-1] != "Context":
+        return False
+    # The name may be imported for type checkers only; then its last part has to do.
+    found: Any = getattr(function, "__globals__", {}).get(path[0])
+    for part in path[1:]:
+        found = getattr(found, part, None)
+    return found is None or found is Context

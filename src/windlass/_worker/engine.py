@@ -52,6 +52,7 @@ class Engine:
             self.slots,
             self.progress,
             transactions,
+            active=active,
             queues=self.decisions.queues,
             quiet=quiet,
         )

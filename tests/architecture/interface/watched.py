@@ -117,6 +117,7 @@ def _events() -> Iterator[Any]:
     now, span = datetime.now(UTC), timedelta(seconds=1)
     job = {"job": "0" * 32, "task": "work", "queue": "default"}
     yield Kinds["JobEnqueued"](**job)
+    yield Kinds["JobCoalesced"](**job)
     yield Kinds["QueueCooled"](**job, until=now, at=now, worker="w")
     yield Kinds["WorkerChanged"](worker="w", what="buried")
     for verb in internals.Verb:

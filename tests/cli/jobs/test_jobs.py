@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk
 from tests.cli.processes import windlass
-from windlass import Context, GiveUp
+from windlass import Backoff, Context, GiveUp
 from windlass._admin import queues
 from windlass._app.parts import parts_of
 from windlass._cli.commands.workers import workers
@@ -50,6 +50,7 @@ FIELDS = {
     "error",
     "reason",
     "progress",
+    "metadata",
     "cancel_requested",
     "key",
     "key_held",
@@ -218,6 +219,26 @@ def test_a_result_and_progress_are_shown(desk: Desk) -> None:
     told = desk("jobs", "show", claimed.claim.job, "--json").json
     assert told["progress"] == {"fraction": 0.4, "note": "resizing", "data": None}
     assert "40% resizing" in desk("jobs", "show", claimed.claim.job).out
+
+
+def test_metadata_is_shown_with_the_job_and_with_each_attempt(everywhere: Desk) -> None:
+    desk = everywhere
+
+    @desk.app.task(name="load", backoff=Backoff.none())
+    async def load(ctx: Context) -> None:
+        ctx.note(rows=100 * ctx.attempt, source="s3", api_key="tok-4711")
+        if ctx.attempt == 1:
+            raise ValueError("no")
+
+    job = desk.run(load.enqueue()).id
+    desk.work()
+    told = desk("jobs", "show", job, "--json").json
+    assert told["metadata"] == {"rows": 200, "source": "s3", "api_key": "***"}
+    assert told["history"][0]["metadata"] == {"rows": 100, "source": "s3", "api_key": "***"}
+    said = desk("jobs", "show", job).out
+    assert 'rows=200 source="s3"' in said
+    assert 'rows=100 source="s3"' in said
+    assert "4711" not in said
 
 
 async def report(desk: Desk, job: ClaimedJob, progress: Progress) -> None:

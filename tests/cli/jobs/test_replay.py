@@ -39,6 +39,7 @@ async def counted(ctx, call_next):
 @app.task
 async def add(ctx: Context, a: int, b: int) -> int:
     ctx.progress(0.5, "half way")
+    ctx.note(rows=2)
     ctx.log("adding on %s", ctx.state["price"])
     await ctx.enqueue(told.call("from the context"))
     await told.enqueue("at once")
@@ -135,6 +136,7 @@ def test_a_handler_runs_here_and_the_job_stays_as_it_is(replayed: Replayed) -> N
         in said.err
     )
     assert "progress 50% half way" in said.err
+    assert 'metadata {"rows":2}' in said.err
     assert "adding on 7" in said.err
     assert "ctx.previous_run() is None here: the storage of this run is empty" in said.err
     assert said.err.count("would enqueue replayed.told on queue ears; nothing was stored") == 2

@@ -7,7 +7,14 @@ import msgspec
 import pytest
 
 from tests.core.fixtures import ERROR, NOW, WORKER, claimed
-from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.event import (
+    Event,
+    JobCoalesced,
+    JobEnqueued,
+    JobMoved,
+    QueueCooled,
+    WorkerChanged,
+)
 from windlass._core.job.state import Verb
 
 JOB = claimed().claim.job
@@ -28,13 +35,14 @@ MOVED = JobMoved(
 )
 EVERY = [
     JobEnqueued(job=JOB, task="shop.send_email", queue="mail"),
+    JobCoalesced(job=JOB, task="shop.send_email", queue="mail", replaced=True),
     MOVED,
     WorkerChanged(worker=WORKER, what="buried"),
     QueueCooled(queue="mail", until=NOW, at=NOW, job=JOB, task="shop.send_email", worker=WORKER),
 ]
 
 
-def test_there_are_four_kinds_of_event() -> None:
+def test_there_are_five_kinds_of_event() -> None:
     assert {type(event) for event in EVERY} == set(get_args(Event))
 
 

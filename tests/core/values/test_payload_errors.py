@@ -9,7 +9,8 @@ import pytest
 
 from tests.core.values.shop import ID, Address, Item, Opaque, Order, anything, send, taking
 from windlass._core.values.payload import MIB, Codec, decode_any, encode_any
-from windlass._tasks.context import Context, wants_context
+from windlass._tasks.context import Context
+from windlass._tasks.task import wants_context
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
 
 P = ParamSpec("P")

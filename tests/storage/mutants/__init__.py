@@ -13,6 +13,7 @@ from tests.storage.mutants.jobs import (
     history,
     insert,
     lost_jobs,
+    metadata,
     outlook,
     repeated_ids,
     solo_runs,
@@ -24,7 +25,7 @@ from tests.storage.mutants.maintenance import activity
 from tests.storage.mutants.queues import cooldown, cooldown_end, retention, settings
 from tests.storage.mutants.schedules import fire, pause, schedules
 from tests.storage.mutants.table import TABLE, broken_storage
-from tests.storage.mutants.unique_keys import replace
+from tests.storage.mutants.unique_keys import coalesced, replace
 from tests.storage.mutants.workers import duties, workers
 
 MUTANTS = (
@@ -43,6 +44,7 @@ MUTANTS = (
     breakers,
     cancel,
     claim,
+    coalesced,
     cooldown,
     budgets,
     apply,
@@ -54,6 +56,7 @@ MUTANTS = (
     retention,
     limits,
     lost_jobs,
+    metadata,
     unknown_tasks,
     storage,
     repeated_ids,

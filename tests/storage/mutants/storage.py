@@ -79,7 +79,7 @@ class WakesOneQueueOfABatch(MemoryDatabase):
         super().wake(queues and sorted(queues)[:1])
 
 
-@fails(WakeupConformance.test_a_deduplicated_job_wakes_no_subscriber)
+@fails(QueueWakeupConformance.test_a_deduplicated_job_wakes_no_subscriber)
 class WakesForNothing(MemoryJobs):
     """A job that was not stored wakes the workers of its queue."""
 

@@ -23,7 +23,7 @@ _SINGLE = frozenset(
     b"rollups gauges live wake notices limits lanes bays epoch opened fence born born_seq ended "
     b"roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
-    b"missed audit_seq events event_seq journal charged finishes odd secret".split()
+    b"metadata missed audit_seq events event_seq journal charged finishes odd secret".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
@@ -105,6 +105,7 @@ class _Look:
         self.expect(set(self.fields(b"frames")) <= failed, "frames without an error")
         claimed = {job for job, kept in self.kept.items() if kept.number}
         self.expect(set(self.fields(b"progress")) <= claimed, "progress of nobody")
+        self.expect(set(self.fields(b"metadata")) <= claimed, "metadata of nobody")
         self.expect(self.families[b"history"] <= claimed, "history of nobody")
         for job in self.families[b"history"]:
             length = self.server.llen(self.prefix + b"history:" + job)

@@ -29,7 +29,8 @@ from windlass._core.job.job import (
 )
 from windlass._core.job.outcome import GaveUp, Raised
 from windlass._core.job.state import State, Verb
-from windlass._core.job.transition import succeed
+from windlass._core.job.transition import retry, succeed
+from windlass._core.values.metadata import Metadata
 from windlass._storage.protocol.journal import LogChunk, LogLine
 from windlass._storage.protocol.storage import Storage
 from windlass._web.pages.jobs.job_page import format_json, log_runs, read_live_item
@@ -39,6 +40,7 @@ from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
     add,
+    claim_one,
     ended,
     failed,
     happened,
@@ -456,3 +458,26 @@ async def test_the_page_and_the_api_show_the_data_of_progress_without_its_secret
         told = (await admin.get(f"/api/v1/jobs/{job}")).json()
         assert told["progress"]["data"]["rows"] == 12
         assert told["progress"]["data"]["password"] == "***"
+
+
+async def test_the_page_and_the_api_show_metadata_of_each_run_without_its_secrets() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        run: ClaimedJob = await started(storage)
+        facts: Metadata = {"rows": 12, "password": "p4nama-42", "text": "<b>bold</b>"}
+        again = retry(run, by="w1", error=OOPS, delay=timedelta(0))
+        await ended(storage, msgspec.structs.replace(again, metadata=facts))
+        second = await claim_one(storage)
+        success = succeed(second, by="w1", result=None)
+        await ended(storage, msgspec.structs.replace(success, metadata={"rows": 24}))
+        job = run.claim.job
+        page = (await admin.get(f"/jobs/{job}")).text
+        assert "Metadata" in words(page)
+        assert "rows: 12" in words(page)
+        assert "rows: 24" in words(page)
+        assert "p4nama" not in page
+        assert "<b>bold" not in page
+        told = (await admin.get(f"/api/v1/jobs/{job}")).json()
+        assert told["metadata"] == {"rows": 24}
+        (past,) = (await admin.get(f"/api/v1/jobs/{job}/history")).json()
+        assert past["metadata"] == {**facts, "password": "***"}

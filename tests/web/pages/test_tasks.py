@@ -26,14 +26,18 @@ def a_shop() -> Windlass:
 async def test_tasks_are_shown_before_their_first_job_and_with_their_last_error() -> None:
     async with opened(a_shop) as room, await room.logged_in(Role.VIEWER) as viewer:
         read = words((await viewer.get("/tasks")).text)
-        assert "send mail 0 0 0 0 0 0" in read
+        assert "send mail 0 0 0 0 0 0 0" in read
         before = await read_live_state(room.app.admin)
         await room.app.tasks["fail"].enqueue()
-        await room.app.tasks["send"].options(delay=60).enqueue()
+        for _ in range(3):
+            await room.app.tasks["send"].options(delay=60, key="k").enqueue()
         await drain(room.app)
         assert await read_live_state(room.app.admin) != before
         page = (await viewer.get("/tasks", params={"range": "1h"})).text
         assert "ValueError: <b>no</b>" in words(page)
-        assert "send mail 0 1 0 0 0 0" in words(page)
+        assert "send mail 0 1 0 0 0 0 2" in words(page)
+        queue = (await viewer.get("/queues/one", params={"queue": "mail"})).text
+        assert "Coalesced" in words(queue)
+        assert "send 0 0 0 2" in words(queue)
         assert links(page, "/jobs")
         assert links(page, "/errors")

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.fixtures import Bench, Hook, World, bench, logged, register, simulate, working
 from windlass import Backoff, GiveUp, Snooze, Throttled
 from windlass._app.parts import parts_of
-from windlass._core.job.event import Event, JobEnqueued, JobMoved
+from windlass._core.job.event import Event, JobCoalesced, JobEnqueued, JobMoved
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State, Verb
 from windlass._storage.protocol.jobs import Want
@@ -250,7 +250,7 @@ async def test_a_reused_job_is_no_new_event() -> None:
 
         for _ in range(3):
             await job.options(key="once").enqueue()
-        assert [type(event) for event in events] == [JobEnqueued]
+        assert [type(event) for event in events] == [JobEnqueued, JobCoalesced, JobCoalesced]
 
 
 # --- a busy day ----------------------------------------------------------------------------------

@@ -86,6 +86,25 @@ async def test_a_task_that_stores_no_result_may_return_any_object(
     assert (record.state, record.result) == (State.SUCCEEDED, None)
 
 
+@pytest.mark.parametrize("fate", ["succeed", "fail"])
+async def test_what_a_handler_notes_is_stored_with_its_outcome(
+    executor: str, worker: Worker, fate: str
+) -> None:
+    record = await settled(await task(executor, "notes").enqueue(fate))
+    assert record.state is (State.SUCCEEDED if fate == "succeed" else State.FAILED)
+    assert record.metadata == {"rows": 120, "source": "s3", "whole": True}
+    history = await app.admin.jobs.history(record.id)
+    assert [past.metadata for past in history] == [record.metadata] * (fate == "fail")
+
+
+async def test_what_a_handler_noted_before_its_timeout_is_stored(
+    executor: str, worker: Worker
+) -> None:
+    record = await settled(await task(executor, "notes").options(timeout=0.5).enqueue("hang"))
+    assert record.state is State.FAILED
+    assert record.metadata == {"rows": 120, "source": "s3", "whole": True}
+
+
 async def test_an_exception_of_a_handler_is_stored_with_its_traceback(
     executor: str, worker: Worker
 ) -> None:

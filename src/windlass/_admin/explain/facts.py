@@ -10,7 +10,7 @@ import msgspec
 from windlass._core.job.job import Attempt, JobRecord, LimitUse
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
-from windlass._core.stats.rollup import minute_of
+from windlass._core.stats.rollup import count_runs, minute_of
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.limits import LimitState
@@ -250,7 +250,7 @@ async def _line(storage: Storage, job: JobRecord, now: datetime) -> QueueAhead:
     return QueueAhead(
         ahead=sorted(ahead, key=_place),
         more=len(older) == SAMPLE_SIZE or len(newer) == SAMPLE_SIZE,
-        ended=sum(sum(rollup.counts.values()) for rollup in rollups),
+        ended=sum(count_runs(rollup.counts) for rollup in rollups),
         within=max(now - first, _SHORTEST),
     )
 

@@ -64,7 +64,7 @@ def tasks(target: str | None, url: str | None, within: str, *, as_json: bool) ->
     if not found:
         click.echo("There are no tasks here: name the app that has them, such as shop:app.")
         return 0
-    numbers = ("workers", "waiting", "running", "succeeded", "retried", "failed")
+    numbers = ("workers", "waiting", "running", "succeeded", "retried", "failed", "coalesced")
     titles = ("task", "queue", *(f"{NUMBER}{name}" for name in numbers), "last error")
     print_table(titles, map(_row, found))
     if any(one.at_least for one in found):
@@ -79,7 +79,7 @@ def _row(report: TaskReport) -> tuple[str, ...]:
         report.queue or "–",
         f"{report.workers:,}",
         f"{report.waiting:,}{'+' if report.at_least else ''}",
-        *(f"{count:,}" for count in (report.running, report.succeeded)),
-        *(f"{count:,}" for count in (report.retried, report.failed)),
+        *(f"{count:,}" for count in (report.running, report.succeeded, report.retried)),
+        *(f"{count:,}" for count in (report.failed, report.coalesced)),
         error if len(error) <= _ERROR else f"{error[: _ERROR - 1]}…",
     )

@@ -20,6 +20,7 @@ from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, 
 from windlass._core.job.outcome import Outcome, Succeeded
 from windlass._core.job.state import State
 from windlass._core.schedule.previous_run import PreviousRun
+from windlass._core.values.metadata import Metadata
 from windlass._observe.log import HumanFormatter, printable
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
@@ -152,6 +153,9 @@ class _DryRunHost(ContextHost):
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         data = "" if progress.data is None else msgspec.json.encode(progress.data).decode()
         _tell(" ".join(filter(None, ["progress", f"{progress.fraction:.0%}", progress.note, data])))
+
+    def noted(self, job: ClaimedJob, metadata: Metadata) -> None:  # noqa: ARG002
+        _tell(f"metadata {msgspec.json.encode(metadata).decode()}")
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         inherited = OptionInheritance().inherit(call, job)

@@ -14,6 +14,7 @@ from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER
 if TYPE_CHECKING:
     from windlass._cli.options.target import Target
     from windlass._core.job.job import Attempt, JobRecord
+    from windlass._core.values.metadata import Metadata
     from windlass.admin import Explanation
 
 __all__ = [
@@ -107,8 +108,16 @@ def _head(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
         yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}".strip()
         if job.progress.data is not None:
             yield "", json.dumps(job.progress.data, ensure_ascii=False)
+    if job.metadata:
+        yield "metadata", _facts(job.metadata)
     if job.cancel_requested:
         yield "cancel", "requested"
+
+
+def _facts(metadata: Metadata) -> str:
+    return " ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items()
+    )
 
 
 def _marks(job: JobRecord) -> Iterator[tuple[str, str]]:
@@ -149,6 +158,8 @@ def _past(job: JobRecord, history: Sequence[Attempt], now: datetime) -> Iterator
         began = _instant(ended.started_at, now)
         what = f"attempt {ended.attempt}, {ended.verb} after {ran} on worker {ended.worker}"
         yield f"claim {ended.claim_number}", f"{began}, {what}{error}"
+        if ended.metadata:
+            yield "", _facts(ended.metadata)
     if job.error is None:
         return
     name = "last error"
@@ -257,6 +268,7 @@ def fields(job: JobRecord, now: datetime) -> dict[str, Any]:
     found["limits"] = [{"name": use.name, "key": use.key, "cost": use.cost} for use in job.limits]
     progress = job.progress
     said = ("fraction", "note", "data")
+    found["metadata"] = job.metadata
     found["progress"] = progress and {name: getattr(progress, name) for name in said}
     error = job.error
     found["error"] = None if error is None else {"kind": error.kind, "message": error.message}
@@ -294,6 +306,7 @@ def _attempt(ended: Attempt) -> dict[str, Any]:
         "worker": ended.worker,
         "started_at": ended.started_at,
         "ended_at": ended.ended_at,
+        "metadata": ended.metadata,
         "error": None
         if error is None
         else {"kind": error.kind, "message": error.message, "traceback": error.traceback},

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass._app.parts import parts_of
 from windlass._core.job.state import Verb
-from windlass._core.stats.rollup import Rollup, minute_of
+from windlass._core.stats.rollup import COALESCED, Rollup, minute_of
 from windlass._storage.protocol.admin import ErrorGroup, QueueCounts
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import Standing, WorkerRecord, WorkerState
@@ -112,8 +112,8 @@ def _queue(
 
 
 def _is_end(verb: str) -> bool:
-    """Return whether a verb ends a job. A release gives a job back untouched."""
-    return verb != Verb.RELEASE
+    """Return whether a verb ends a run of a job. A release gives a job back untouched."""
+    return verb not in {Verb.RELEASE, COALESCED}
 
 
 def _is_failure(verb: str) -> bool:

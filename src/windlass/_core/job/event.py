@@ -17,6 +17,7 @@ from windlass._core.job.state import TRANSITIONS, State, Verb
 
 __all__ = [
     "Event",
+    "JobCoalesced",
     "JobEnqueued",
     "JobMoved",
     "QueueCooled",
@@ -33,7 +34,8 @@ else:
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
-    """A job was stored. A reused one makes no event, nor does a call that repeats a stored id.
+    """A job was stored. A reused one makes a `JobCoalesced`, a call that repeats a stored id makes
+    no event.
 
     Nor does one in the user's own transaction: the client does not learn whether it is committed.
     """
@@ -43,6 +45,18 @@ class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     record: NewJob | None = None
     """The job as it was asked for, with its arguments: secrets are not masked."""
+
+
+class JobCoalesced(msgspec.Struct, frozen=True, kw_only=True):
+    """An enqueue was answered with a stored job, because that holds its unique key."""
+
+    job: JobId
+    """The stored job."""
+    task: str
+    """The task that was enqueued; so is the queue."""
+    queue: str
+    replaced: bool = False
+    """The stored job took over the arguments or the due time of this enqueue."""
 
 
 class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,4 +175,4 @@ class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Event = JobEnqueued | JobMoved | QueueCooled | WorkerChanged
+Event = JobEnqueued | JobCoalesced | JobMoved | QueueCooled | WorkerChanged

@@ -13,6 +13,7 @@ from windlass._core.job.state import State, Verb
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.values.instants import to_us
+from windlass._core.values.metadata import Metadata
 from windlass.errors import InvalidArgument
 
 __all__ = [
@@ -231,6 +232,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     throttled: int = 0
     """Number of times that its handler raised `Throttled`."""
     progress: Progress | None = None
+    metadata: Metadata | None = None
+    """The facts that its handler noted in the run that ended last; None: none."""
     tags: tuple[str, ...] = ()
     tenant: str | None = None
     principal: str | None = None
@@ -294,3 +297,5 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime
     error: AttemptError | None = None
+    metadata: Metadata | None = None
+    """The facts that the handler noted in this run; None: none."""

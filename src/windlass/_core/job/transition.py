@@ -27,6 +27,7 @@ from windlass._core.job.outcome import (
 )
 from windlass._core.job.state import FINISHING, State, Verb
 from windlass._core.limits.cooldown import MIN_COOL_DOWN, cool_down_steps
+from windlass._core.values.metadata import Metadata
 
 __all__ = [
     "Transition",
@@ -87,6 +88,8 @@ class Transition(msgspec.Struct, frozen=True):
     """THROTTLE: the rates this job draws on have nothing left."""
     then: NewJob | None = None
     """A job that is inserted in the same transaction, if ``verb`` itself takes effect."""
+    metadata: Metadata | None = None
+    """The facts that the handler noted. They are stored with any verb."""
 
     @property
     def state(self) -> State:

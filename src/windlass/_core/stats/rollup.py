@@ -1,8 +1,9 @@
 """Rollups: counts and mergeable latency histograms per minute, queue and task.
 
 Every accepted finish adds to one row per worker, minute, queue and task, in the finish's own
-transaction; readers merge the rows. Histograms have four buckets per doubling, so a percentile
-read from one is at most a quarter off, and merging two is adding counts.
+transaction; so does an enqueue that a unique key answered with a stored job. Readers merge the
+rows. Histograms have four buckets per doubling, so a percentile read from one is at most a quarter
+off, and merging two is adding counts.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from windlass._core.values.instants import span_us
 
 __all__ = [
     "BUCKET_TOPS",
+    "COALESCED",
     "Histogram",
     "Rollup",
     "bucket_of",
     "bucket_top",
+    "count_runs",
     "merge",
     "minute_of",
     "percentile",
@@ -32,6 +35,9 @@ _Key = TypeVar("_Key", str, int)
 
 Histogram = Mapping[int, int]
 """Bucket index to count."""
+
+COALESCED = "coalesce"
+"""Counts enqueues that a unique key answered with a stored job. It is no verb: no run ended."""
 
 
 def minute_of(instant: datetime) -> datetime:
@@ -59,14 +65,19 @@ BUCKET_TOPS = tuple(map(bucket_top, range(250)))
 """The same for every bucket that a duration of 63 bits can fall into."""
 
 
+def count_runs(counts: Mapping[str, int]) -> int:
+    """Return how many runs ended, of the counts of a rollup."""
+    return sum(counts.values()) - counts.get(COALESCED, 0)
+
+
 class Rollup(msgspec.Struct, frozen=True, kw_only=True):
-    """Finishes of one minute, task and queue."""
+    """Finishes and coalesced enqueues of one minute, task and queue."""
 
     minute: datetime
     queue: str
     task: str
     counts: Mapping[str, int]
-    """Verb to number of accepted finishes."""
+    """Verb to number of accepted finishes; `COALESCED` to number of such enqueues."""
     wait: Histogram
     """Microseconds from due to start, one entry per accepted finish."""
     run: Histogram

@@ -56,7 +56,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     counts: Mapping[str, int]
-    """Verb to how often."""
+    """Verb to how often; ``coalesce`` to how many enqueues a unique key answered with a stored
+    job.
+    """
     wait: Latency | None = None
     """Due to start."""
     run: Latency | None = None

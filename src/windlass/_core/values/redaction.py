@@ -315,6 +315,7 @@ def redacted_job(job: JobRecord) -> JobRecord:
         limits=tuple(_redacted_use(use, values) for use in job.limits),
         reason=_told(job.reason, values),
         progress=None if progress is None else _redacted_progress(progress, names, values),
+        metadata=job.metadata and _masked(job.metadata, names, values),
         principal=_told(job.principal, values),
         correlation_id=_told(job.correlation_id, values),
         tags=tuple(redacted_text(tag, values) for tag in job.tags),
@@ -332,11 +333,16 @@ def redacted_history(job: JobRecord, attempts: Iterable[Attempt]) -> list[Attemp
     """Return the ended claims of ``job``, which is the whole one: the values to hide
     are its own.
     """
-    values = secret_values(job.payload, secret_names(job.tags))
+    names = secret_names(job.tags)
+    values = secret_values(job.payload, names)
     return [
         attempt
-        if attempt.error is None
-        else msgspec.structs.replace(attempt, error=redacted_error(attempt.error, values))
+        if attempt.error is None and attempt.metadata is None
+        else msgspec.structs.replace(
+            attempt,
+            error=None if attempt.error is None else redacted_error(attempt.error, values),
+            metadata=attempt.metadata and _masked(attempt.metadata, names, values),
+        )
         for attempt in attempts
     ]
 

@@ -20,6 +20,7 @@ from windlass._storage.postgres.jobs.apply import (
     by_seq,
     cooldown_args,
     frame_args,
+    metadata_args,
     start_args,
     transition_args,
 )
@@ -147,6 +148,7 @@ class PostgresWorkers:
             *cooldown_args(ordered, places),
             frame_args(ordered),
             start_args(ordered),
+            metadata_args(ordered),
         )
         self._db.wake()
         at, *found = rows[0]

@@ -248,6 +248,7 @@ class JobStore(Protocol):
         - Every ended claim except success adds an `Attempt` to the history. The newest 32 with an
           error and the newest 8 without one are kept. ``error`` becomes the job's last error. A
           release with ``missed`` does neither, because no handler ran.
+        - ``metadata`` replaces the job's, also by nothing, and is stored with that `Attempt`.
         - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now, for
           ``cools[n]`` or ``delay``, whichever is longer. ``n`` is the number of cool-downs so far,
           at most 30; beyond the list its last value counts. A queue that cools down already is left

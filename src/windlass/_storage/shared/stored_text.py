@@ -15,6 +15,7 @@ import msgspec
 from windlass._core.job.job import FollowUp, Progress
 from windlass._core.limits.backoff import Backoff
 from windlass._core.stats.gauges import Gauge
+from windlass._core.values.metadata import Metadata, MetadataValue
 from windlass._storage.protocol.workers import WorkerStart
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "follow_up_of",
     "gauges_of",
     "gauges_text",
+    "metadata_of",
+    "metadata_text",
     "note_text",
     "progress_of",
     "readable",
@@ -39,6 +42,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, Recurs
 
 _MARK = "\x1f"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_metadata = msgspec.json.Decoder(dict[str, MetadataValue]).decode
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +94,19 @@ def progress_of(fraction: float, text: str) -> Progress:
         return Progress(fraction, note, _decode(data))
     except msgspec.MsgspecError:
         return Progress(fraction, note)
+
+
+def metadata_text(metadata: Metadata | None) -> str | None:
+    """Return the facts of a run as they are stored; None for none, as most runs have."""
+    return msgspec.json.encode(metadata).decode() if metadata else None
+
+
+def metadata_of(text: str | bytes | None) -> Metadata | None:
+    """Decode stored facts. None are shown where they cannot be read."""
+    try:
+        return _decode_metadata(text) if text else None
+    except UNREADABLE:
+        return None
 
 
 def readable(decode: Callable[[str], T], text: str | None) -> T | None:

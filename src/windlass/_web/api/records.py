@@ -19,6 +19,7 @@ from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.schedule.rules import Rule
 from windlass._core.schedule.schedule import ScheduleRun
+from windlass._core.values.metadata import Metadata
 from windlass._core.values.trace_context import shown_trace
 from windlass._storage.protocol.limits import LimitState
 from windlass._web.security.cost_limits import ROWS
@@ -81,6 +82,8 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     missed_why: str | None
     throttled: int
     progress: Progress | None
+    metadata: Metadata | None
+    """Facts that the handler noted in the run that ended last; null: none."""
     tags: Sequence[str]
     tenant: str | None
     principal: str | None
@@ -205,6 +208,7 @@ def job_body(job: JobRecord, now: datetime) -> JobBody:
         missed_why=job.missed_why,
         throttled=job.throttled,
         progress=job.progress,
+        metadata=job.metadata,
         tags=job.tags,
         tenant=job.tenant,
         principal=job.principal,

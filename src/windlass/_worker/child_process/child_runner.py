@@ -14,6 +14,7 @@ import msgspec
 
 from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
+from windlass._core.values.metadata import Metadata
 from windlass._core.values.redaction import redacted_text
 from windlass._observe.current_run import (
     context_in_trace,
@@ -226,6 +227,10 @@ class ChildRunner:
         if not waits:
             self._loop.call_soon_threadsafe(self._loop.call_later, _NOTES, self._catch_up)
 
+    def pass_on(self, metadata: Metadata) -> None:
+        """Pass on what the run has noted."""
+        self._line.say(protocol.MetadataUpdate(metadata))
+
     def _catch_up(self) -> None:
         unsaid, self._unsaid = self._unsaid, None
         if unsaid is not None and self.runner.active:
@@ -289,6 +294,9 @@ class _ChildContextHost(ContextHost):
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         words = progress.note.encode("utf-8", "replace").decode("utf-8")
         self._inside.note(msgspec.structs.replace(progress, note=words))
+
+    def noted(self, job: ClaimedJob, metadata: Metadata) -> None:  # noqa: ARG002
+        self._inside.pass_on(metadata)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)

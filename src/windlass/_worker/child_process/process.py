@@ -196,14 +196,9 @@ class ChildProcess:
                     log.error("a child process did not stop cleanly: %s", text)
                 else:
                     self._ready.set_exception(ChildNotStarted(text))
-            case protocol.ProgressUpdate(progress) if self._job is not None:
-                self._host.note(self._job, progress)
-            case protocol.ProgressUpdate():
-                pass  # of a run that has ended
-            case protocol.CapturedLines(lines) if self._job is not None:
-                self._lines.keep(self._job.claim, lines)
-            case protocol.CapturedLines():
-                pass  # likewise
+            case protocol.ProgressUpdate() | protocol.MetadataUpdate() | protocol.CapturedLines():
+                if self._job is not None:  # else of a run that has ended
+                    self._keep(frame, self._job)
             case protocol.ForwardedRecord(record):
                 _log(record)
             case protocol.EnqueueRequest() | protocol.PreviousRunRequest():
@@ -212,6 +207,20 @@ class ChildProcess:
                 self.megabytes = megabytes
                 if self._over is not None and not self._over.done():
                     self._over.set_result(protocol.decode_outcome(frame))
+
+    def _keep(
+        self,
+        told: protocol.ProgressUpdate | protocol.MetadataUpdate | protocol.CapturedLines,
+        job: ClaimedJob,
+    ) -> None:
+        """Keep what a run tells about itself."""
+        match told:
+            case protocol.ProgressUpdate(progress):
+                self._host.note(job, progress)
+            case protocol.MetadataUpdate(metadata):
+                self._host.noted(job, metadata)
+            case protocol.CapturedLines(lines):
+                self._lines.keep(job.claim, lines)
 
     async def _answer(self, ask: protocol.EnqueueRequest, job: ClaimedJob | None) -> None:
         try:

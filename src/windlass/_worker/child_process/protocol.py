@@ -12,6 +12,7 @@ from windlass._core.job import outcome as core
 from windlass._core.job.job import ClaimedJob, Progress
 from windlass._core.job.outcome import Outcome
 from windlass._core.schedule.previous_run import PreviousRun
+from windlass._core.values.metadata import Metadata
 from windlass._storage.protocol.journal import LogLine
 from windlass._tasks.app_location import AppLocation
 
@@ -25,6 +26,7 @@ __all__ = [
     "FromChild",
     "Hello",
     "Levels",
+    "MetadataUpdate",
     "ProgressUpdate",
     "Ready",
     "RunJob",
@@ -120,6 +122,12 @@ class ProgressUpdate(msgspec.Struct, frozen=True, tag="noted"):
     progress: Progress
 
 
+class MetadataUpdate(msgspec.Struct, frozen=True, tag="metadata"):
+    """All that the handler has noted. At once, so that a run that is killed keeps it."""
+
+    metadata: Metadata
+
+
 class ForwardedRecord(msgspec.Struct, frozen=True, tag="logged"):
     """A log record, its text already made."""
 
@@ -165,6 +173,7 @@ FromChild = (
     | PreviousRunRequest
     | StartFailed
     | ProgressUpdate
+    | MetadataUpdate
     | ForwardedRecord
     | CapturedLines
     | EnqueueRequest

@@ -94,6 +94,8 @@ class Finisher:
         if isinstance(outcome, Missing | Misfit):
             outcome = self._unrunnable.met(job, outcome, self._decisions.policy_of(job))
         transition = self._decisions.decide(job, outcome, by=job.worker)
+        if ended.metadata is not None:
+            transition = msgspec.structs.replace(transition, metadata=ended.metadata)
         if isinstance(outcome, CommittedFinish):
             transition = msgspec.structs.replace(transition, then=outcome.then)
             stored = TransitionAnswer(Verdict.APPLIED, transition.verb)

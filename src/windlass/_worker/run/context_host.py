@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
+from windlass._core.values.metadata import Metadata
 from windlass._plugins.builtin_maintenance import UPKEEP
 from windlass._schedules.previous_run import find_previous_run
 from windlass._storage.protocol.transactions import UserConnection
@@ -19,6 +20,7 @@ from windlass._worker.claim.queue_settings import QueueSettingsCache
 from windlass._worker.claim.slots import Slots
 from windlass._worker.dependencies import WorkerDependencies
 from windlass._worker.liveness.maintenance import Pruner
+from windlass._worker.run.execution import ActiveRuns
 from windlass._worker.run.progress import ProgressReporter
 from windlass._worker.run.threads import wait_on_loop
 from windlass._worker.run.transaction_finish import FinishInTransaction
@@ -41,10 +43,12 @@ class WorkerContextHost:
         progress: ProgressReporter,
         transactions: FinishInTransaction,
         *,
+        active: ActiveRuns,
         queues: QueueSettingsCache,
         quiet: asyncio.Event,
     ) -> None:
         """``quiet`` is set when the worker is about to leave."""
+        self._active = active
         self._around = around
         self._slots = slots
         self._progress = progress
@@ -89,6 +93,12 @@ class WorkerContextHost:
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon; safe from any thread."""
         self._progress.note(job, progress)
+
+    def noted(self, job: ClaimedJob, metadata: Metadata) -> None:
+        """Keep the facts of a run in a child process; of any other, the run has them already."""
+        run = self._active.get(job.claim)
+        if run is not None and run.metadata is not metadata:
+            run.take_metadata(metadata)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""

@@ -12,6 +12,7 @@ import msgspec
 
 from windlass._core.job.job import Claim, ClaimedJob, Progress
 from windlass._core.job.outcome import Outcome
+from windlass._core.values.metadata import Metadata
 from windlass._tasks.context import CancelToken
 from windlass._tasks.options import first_set
 from windlass._worker.child_process.warm_pool import ReuseLimits
@@ -88,6 +89,10 @@ class Execution(CancelToken, kw_only=True):
         """Note whether the handler has been entered."""
         self.entered = entered
 
+    def take_metadata(self, metadata: Metadata) -> None:
+        """Add the facts that its handler has noted in a child process."""
+        self.metadata = {**(self.metadata or {}), **metadata}
+
     def detach(self, thread: asyncio.Future[Return]) -> None:
         """Ask it to end, and wait no longer for its thread."""
         self.set()
@@ -105,6 +110,8 @@ class RunEnded(msgspec.Struct, frozen=True):
     outcome: Outcome
     progress: Progress | None = None
     """Its last report, if the store may not have it yet."""
+    metadata: Metadata | None = None
+    """The facts that its handler noted."""
 
 
 class EndedRuns(Protocol):

@@ -254,7 +254,7 @@ class Runner:
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)
         try:
-            self._ended.add(RunEnded(job, outcome, note))
+            self._ended.add(RunEnded(job, outcome, note, run.metadata))
         except Exception:
             # The next heartbeat finds the claim, and it is given back.
             log.exception("job %s: the end of its run could not be recorded", job.claim.job)

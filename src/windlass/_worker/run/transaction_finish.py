@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob
 from windlass._core.job.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass._core.job.transition import Transition
@@ -98,11 +100,14 @@ class FinishInTransaction:
                 f"to repeat."
             )
             raise ConfigError(message)
-        if job.claim not in self._active:
+        run = self._active.get(job.claim)
+        if run is None:
             raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
         encoded = self._tasks[job.task].encode_result(result, limit=self._result_limit)
         success = self._decisions.decide(job, Succeeded(encoded), by=job.worker)
         success = self._decisions.follow(job, success)
+        if run.metadata is not None:
+            success = msgspec.structs.replace(success, metadata=run.metadata)
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.
         self._progress.mute(job.claim)

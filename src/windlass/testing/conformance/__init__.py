@@ -46,7 +46,7 @@ from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrder
 from windlass.testing.conformance.jobs.expiry import ExpiryConformance
 from windlass.testing.conformance.jobs.first_start import FirstStartConformance
 from windlass.testing.conformance.jobs.follow_ups import FollowUpConformance, OnFailureConformance
-from windlass.testing.conformance.jobs.history import HistoryConformance
+from windlass.testing.conformance.jobs.history import HistoryConformance, MetadataConformance
 from windlass.testing.conformance.jobs.insert import InsertConformance, UniqueConformance
 from windlass.testing.conformance.jobs.lost_jobs import LostJobConformance
 from windlass.testing.conformance.jobs.outlook import OutlookConformance
@@ -80,6 +80,7 @@ from windlass.testing.conformance.storage import (
     StorageConformance,
     WakeupConformance,
 )
+from windlass.testing.conformance.unique_keys.coalesced import CoalescedConformance
 from windlass.testing.conformance.unique_keys.holders import KeyHolderConformance
 from windlass.testing.conformance.unique_keys.refuse import KeyConflictConformance
 from windlass.testing.conformance.unique_keys.replace import ReplaceConformance
@@ -108,6 +109,7 @@ __all__ = [
     "ChangedRateConformance",
     "ClaimConformance",
     "ClaimOrderConformance",
+    "CoalescedConformance",
     "CompactionConformance",
     "ConcurrencyConformance",
     "CoolDownConformance",
@@ -139,6 +141,7 @@ __all__ = [
     "LostJobConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
+    "MetadataConformance",
     "NewerSchemaConformance",
     "OnFailureConformance",
     "OperatorConformance",
@@ -185,6 +188,7 @@ ALL: tuple[type, ...] = (
     ReplaceConformance,
     KeyHolderConformance,
     KeyConflictConformance,
+    CoalescedConformance,
     ClaimConformance,
     ClaimOrderConformance,
     ActivityConformance,
@@ -196,6 +200,7 @@ ALL: tuple[type, ...] = (
     FenceConformance,
     OutcomeConformance,
     HistoryConformance,
+    MetadataConformance,
     UnknownTaskConformance,
     RetryConformance,
     FollowUpConformance,
@@ -263,5 +268,5 @@ LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
 
 TELLING: tuple[type, ...] = (QueueWakeupConformance,)
 """Further promises of a storage whose hints name their queues. A SQLite file cannot: the watcher
-sees that something was committed, not what.
+sees that something was committed, not what; a reused job is committed too, because it is counted.
 """

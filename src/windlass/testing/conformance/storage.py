@@ -146,16 +146,6 @@ class WakeupConformance:
         async with woken(storage, "mail"):
             await storage.admin.resume("mail")
 
-    async def test_a_deduplicated_job_wakes_no_subscriber(self, storage: Storage) -> None:  # ENQ-10
-        await add(storage, keyed("only one"))
-
-        async def again() -> None:
-            (answer,) = await storage.jobs.insert([keyed("only one")])
-            assert not answer.created
-
-        assert await left_alone(storage, again)
-        assert await left_alone(storage, again, "default")
-
     async def test_a_refused_batch_wakes_no_worker(self, storage: Storage) -> None:  # ENQ-8
         async def refused() -> None:
             with pytest.raises(LimitUnknown):
@@ -319,6 +309,16 @@ class WakeupConformance:
 
 class QueueWakeupConformance:
     """Hints that name queues: who serves others is left alone."""
+
+    async def test_a_deduplicated_job_wakes_no_subscriber(self, storage: Storage) -> None:  # ENQ-10
+        await add(storage, keyed("only one"))
+
+        async def again() -> None:
+            (answer,) = await storage.jobs.insert([keyed("only one")])
+            assert not answer.created
+
+        assert await left_alone(storage, again)
+        assert await left_alone(storage, again, "default")
 
     async def test_a_new_job_leaves_the_workers_of_other_queues_alone(
         self, storage: Storage

@@ -168,6 +168,7 @@ def _row(stored: StoredJob) -> JobRow:
         missed_why=job.missed_why,
         throttled=job.throttled,
         progress=job.progress,
+        metadata=job.metadata,
         history=[*stored.history],
     )
     row.blame(job.error)

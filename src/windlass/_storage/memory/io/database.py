@@ -116,8 +116,8 @@ class MemoryDatabase:
         self.keys: dict[str, JobRow] = {}
         self.queues: defaultdict[str, QueueRow] = defaultdict(QueueRow)
         self.gates: MemoryBudgets = MemoryBudgets()
-        self.tallies: RollupRows = {}
-        self.copied: RollupRows = {}
+        self.tallies: RollupRows = RollupRows()
+        self.copied: RollupRows = RollupRows()
         """Counts of another store before it was copied here."""
         self.gauges: dict[tuple[datetime, str], dict[str, Gauge]] = {}
         """By minute and source."""

@@ -21,8 +21,9 @@ from windlass._core.job.job import (
 from windlass._core.job.state import TERMINAL, State, Verb
 from windlass._core.limits.limit import lane_key
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._core.stats.rollup import Rollup
+from windlass._core.stats.rollup import COALESCED, Rollup, minute_of
 from windlass._core.values.instants import add_clamped, clamp_instant
+from windlass._core.values.metadata import Metadata
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.workers import Duty, WorkerStart, WorkerState
 
@@ -100,6 +101,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
     missed_why: str | None = None
     throttled: int = 0
     progress: Progress | None = None
+    metadata: Metadata | None = None
     history: list[Attempt] = []
 
     @classmethod
@@ -186,6 +188,9 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
     def keep(self, *, result: bytes | None) -> None:
         self.result = result
+
+    def note(self, metadata: Metadata | None) -> None:
+        self.metadata = metadata
 
     def explain(self, reason: str) -> None:
         self.reason = reason
@@ -278,6 +283,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
             missed_why=self.missed_why,
             throttled=self.throttled,
             progress=self.progress,
+            metadata=self.metadata,
             tags=asked.tags,
             tenant=asked.tenant,
             principal=asked.principal,
@@ -381,5 +387,14 @@ class RollupRow(NamedTuple):
         )
 
 
-RollupRows = dict[tuple[datetime, str, str], RollupRow]
-"""By minute, queue and task."""
+class RollupRows(dict[tuple[datetime, str, str], RollupRow]):
+    """By minute, queue and task."""
+
+    def at(self, now: datetime, queue: str, task: str) -> RollupRow:
+        """Return the row of this minute, made if there is none."""
+        none = RollupRow(Counter(), Counter(), Counter())
+        return self.setdefault((minute_of(now), queue, task), none)
+
+    def count_coalesced(self, job: NewJob, now: datetime) -> None:
+        """Count an enqueue that a unique key answered with a stored job."""
+        self.at(now, job.queue, job.task).counts[COALESCED] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -10,10 +9,10 @@ from windlass._core.job.job import Attempt, NewJob
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
-from windlass._core.stats.rollup import bucket_of, minute_of
+from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
 from windlass._storage.memory.io.database import MemoryDatabase
-from windlass._storage.memory.io.rows import JobRow, LastClaim, RollupRow
+from windlass._storage.memory.io.rows import JobRow, LastClaim
 from windlass._storage.memory.jobs.insert import insert
 from windlass._storage.memory.queues import forget_old_cooldown, start_cooldown
 from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
@@ -79,6 +78,7 @@ class ApplyRules:
         due = self.due(row, transition, verb, now)
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
+        row.note(transition.metadata)
         row.end_claim(
             LastClaim(transition.claim.number, verb, transition.by),
             (
@@ -175,6 +175,7 @@ class ApplyRules:
                 started_at=row.started_at,
                 ended_at=now,
                 error=transition.error,
+                metadata=transition.metadata,
             )
         )
         plain = transition.error is None
@@ -184,10 +185,7 @@ class ApplyRules:
 
     def count(self, row: JobRow, verb: Verb, now: datetime) -> None:
         """Add one finish to its minute. Before anything moves: it reads due and start."""
-        key = (minute_of(now), row.asked.queue, row.asked.task)
-        tally = self._db.tallies.get(key)
-        if tally is None:
-            tally = self._db.tallies[key] = RollupRow(Counter(), Counter(), Counter())
+        tally = self._db.tallies.at(now, row.asked.queue, row.asked.task)
         tally.counts[verb.value] += 1
         tally.wait[bucket_of(span_us(row.started_at - row.due))] += 1
         tally.run[bucket_of(span_us(now - row.started_at))] += 1

@@ -31,6 +31,7 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
     replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
     if replaced:
         database.replace(holder, job, what, now)
+    database.tallies.count_coalesced(job, now)
     return Inserted(holder.asked.id, created=False, replaced=replaced)
 
 

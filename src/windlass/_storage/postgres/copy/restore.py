@@ -11,7 +11,7 @@ from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import AttemptError, LimitUse
 from windlass._core.job.state import FINISHING
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._core.stats.rollup import Histogram, Rollup
+from windlass._core.stats.rollup import COALESCED, Histogram, Rollup
 from windlass._core.values.instants import us_or_none
 from windlass._storage.postgres.io.records import CODES
 from windlass._storage.postgres.io.rows import stored_id, stored_span, stored_text
@@ -20,7 +20,7 @@ from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import StoredJob
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
-from windlass._storage.shared.stored_text import note_text
+from windlass._storage.shared.stored_text import metadata_text, note_text
 
 __all__ = [
     "audit_row",
@@ -81,6 +81,7 @@ def job_row(stored: StoredJob) -> _Columns:
         "throttled": job.throttled,
         "progress": None if progress is None else progress.fraction,
         "progress_note": None if progress is None else stored_text(note_text(progress)),
+        "metadata": metadata_text(job.metadata),
         "backoff": None if job.backoff is None else _encode(job.backoff).decode(),
         "tags": _encode(job.tags).decode() if job.tags else None,
         "tenant": job.tenant,
@@ -121,6 +122,7 @@ def history_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
                 "worker": attempt.worker,
                 "started_at": attempt.started_at,
                 "ended_at": attempt.ended_at,
+                "metadata": metadata_text(attempt.metadata),
                 **_error(attempt.error),
             }
 
@@ -145,7 +147,7 @@ def rollup_rows(rollups: Sequence[Rollup]) -> Iterator[_Columns]:
             "minute": rollup.minute,
             "queue": rollup.queue,
             "task": rollup.task,
-            "counts": [rollup.counts.get(verb.value, 0) for verb in FINISHING],
+            "counts": [rollup.counts.get(name, 0) for name in (*FINISHING, COALESCED)],
             "wait": _histogram(rollup.wait),
             "run": _histogram(rollup.run),
         }

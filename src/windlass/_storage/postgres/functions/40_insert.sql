@@ -218,6 +218,7 @@ DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_seqs bigint[];
     v_left integer[] := '{}';
+    v_coalesced integer[] := '{}';
     v_limited bigint[];
     v_stored bigint;
     v_key record;
@@ -320,8 +321,14 @@ BEGIN
                     END IF;
                 END IF;
             END IF;
+            v_coalesced := v_coalesced || v_key.n;
             RETURN NEXT;
         END LOOP;
+        IF v_coalesced <> '{}' THEN
+            PERFORM count_coalesced(
+                v_now, (SELECT array_agg(p_queues[n]) FROM unnest(v_coalesced) AS n),
+                (SELECT array_agg(p_tasks[n]) FROM unnest(v_coalesced) AS n));
+        END IF;
     END IF;
     IF v_seqs IS NULL AND p_limits IS NULL AND p_timeouts IS NULL AND p_expires IS NULL
        AND p_backoffs IS NULL AND p_tags IS NULL AND p_tenants IS NULL AND p_principals IS NULL

@@ -1,9 +1,16 @@
--- What is counted of finishes.
+-- What is counted of finishes, and of enqueues that a unique key answered with a stored job.
 
 -- The verbs that end a claim, in the order in which `rollups.counts` counts them.
 CREATE OR REPLACE FUNCTION finishing_verbs() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT '{succeed,retry,snooze,throttle,release,fail,cancel}'::text[]
+$$;
+
+-- All that `rollups.counts` counts, in order. Rows that were made before the last one was counted are
+-- shorter.
+CREATE OR REPLACE FUNCTION counted_names() RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT finishing_verbs() || 'coalesce'::text
 $$;
 
 -- Where the buckets from 1 on begin, in microseconds: bucket_of in _core/stats/rollup.py, exact below 8,
@@ -59,6 +66,21 @@ BEGIN
      WHERE r.minute = v_minute AND r.queue = p_queue AND r.task = p_task AND r.worker = p_worker;
 END $$;
 
+-- Count enqueues of these queues and tasks (an entry each) that a key answered with a stored job. Each
+-- session has its own row, in the place of a worker's: a transaction of the user's may stay open, and no
+-- other producer may wait for it.
+CREATE OR REPLACE FUNCTION count_coalesced(p_now timestamptz, p_queues text[], p_tasks text[])
+RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO rollups AS r (minute, queue, task, worker, counts, wait, run)
+    SELECT date_trunc('minute', p_now), t.queue, t.task, concat('(enqueue ', pg_backend_pid(), ')'),
+           ARRAY[0, 0, 0, 0, 0, 0, 0, count(*)], '{}', '{}'
+      FROM unnest(p_queues, p_tasks) AS t (queue, task)
+     GROUP BY t.queue, t.task
+    ON CONFLICT (minute, queue, task, worker)
+    DO UPDATE SET counts[8] = coalesce(r.counts[8], 0) + excluded.counts[8]
+$$;
+
 -- Rollups as they are stored, with p_since <= minute < p_until: for each histogram, which bucket
 -- its first entry is of. Readers merge those of different workers.
 CREATE OR REPLACE FUNCTION read_rollups(p_since timestamptz, p_until timestamptz)
@@ -67,7 +89,9 @@ RETURNS TABLE (
     wait_from integer, wait bigint[], run_from integer, run bigint[]
 )
 LANGUAGE sql STABLE AS $$
-    SELECT r.minute, r.queue, r.task, finishing_verbs(), r.counts, array_lower(r.wait, 1),
+    SELECT r.minute, r.queue, r.task, counted_names(),
+           CASE WHEN cardinality(r.counts) = 8 THEN r.counts ELSE r.counts || 0::bigint END,
+           array_lower(r.wait, 1),
            r.wait, array_lower(r.run, 1), r.run
       FROM rollups r
      WHERE r.minute >= p_since AND r.minute < p_until
@@ -79,7 +103,7 @@ CREATE OR REPLACE FUNCTION store_sum(p_rows rollups[], p_minute timestamptz, p_w
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_counts bigint[] := '{0,0,0,0,0,0,0}';
+    v_counts bigint[] := '{0,0,0,0,0,0,0,0}';
     v_wait bigint[] := '{}';
     v_run bigint[] := '{}';
     v_row rollups;

@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION apply_transition(
     p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
     p_error_traceback text, p_lost integer, p_solo boolean, p_missed boolean,
     p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
-    p_error_frame text, p_started boolean,
+    p_error_frame text, p_started boolean, p_metadata text,
     OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean, OUT retake boolean,
     OUT cool_until timestamptz, OUT cooled boolean
 )
@@ -99,7 +99,7 @@ BEGIN
            SET state = 2, finished_at = p_now, ended_number = p_number, ended_verb = verb,
                ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
                error_kind = NULL, error_message = NULL, error_traceback = NULL,
-               error_frame = NULL
+               error_frame = NULL, metadata = p_metadata
          WHERE j.seq = p_seq;
     ELSE
         v_due := CASE WHEN v_returns THEN greatest(after(p_now, p_delay), cool_until)
@@ -120,7 +120,7 @@ BEGIN
                expires_at = CASE WHEN v_returns AND p_started THEN NULL ELSE j.expires_at END,
                key_spent = j.key_spent OR (v_returns AND p_started),
                ended_number = p_number, ended_verb = verb, ended_by = p_by,
-               lost = p_lost, solo = p_solo, result = NULL,
+               lost = p_lost, solo = p_solo, result = NULL, metadata = p_metadata,
                throttled = j.throttled + (verb = 'throttle')::integer,
                missed_at = CASE WHEN verb = 'release'
                                 THEN coalesce(j.missed_at, CASE WHEN p_missed THEN p_now END) END,
@@ -135,9 +135,9 @@ BEGIN
          WHERE j.seq = p_seq;
         IF NOT v_missed THEN
             INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
-                                 error_kind, error_message, error_traceback)
+                                 error_kind, error_message, error_traceback, metadata)
             VALUES (p_seq, p_number, v_job.attempt, verb, v_job.worker, v_job.started_at, p_now,
-                    p_error_kind, p_error_message, p_error_traceback);
+                    p_error_kind, p_error_message, p_error_traceback, p_metadata);
             -- Snoozes and their like push no error out: 32 with an error, 8 without.
             IF p_number > 8 THEN
                 DELETE FROM history h
@@ -211,6 +211,7 @@ END $$;
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
 --   p_cools    texts of arrays: how long the queue cools down, by its number of cool-downs before
 --   p_thens    the job that is inserted if this verb takes effect, JSON as for `insert_listed`
+--   p_metadatas  the facts that handlers noted, JSON
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
@@ -231,7 +232,7 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_if_cancelleds text[] DEFAULT NULL, p_one_by_one boolean DEFAULT false,
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
     p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
-    p_starteds boolean[] DEFAULT NULL,
+    p_starteds boolean[] DEFAULT NULL, p_metadatas text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -278,9 +279,10 @@ BEGIN
                SET state = 2, finished_at = at, ended_number = j.claim_number,
                    ended_verb = 'succeed', ended_by = t.by, result = t.result, lost = 0,
                    solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
-                   error_traceback = NULL, error_frame = NULL
-              FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_thens)
-                   WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, n)
+                   error_traceback = NULL, error_frame = NULL, metadata = t.metadata
+              FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_thens,
+                          p_metadatas)
+                   WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, metadata, n)
              WHERE NOT p_one_by_one AND NOT v_in_order
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
                AND t.verb = 'succeed' AND t.keep IS NOT FALSE AND t.follow IS NULL
@@ -333,7 +335,7 @@ BEGIN
             p_error_tracebacks[i], coalesce(p_losts[i], 0), coalesce(p_solos[i], false),
             coalesce(p_misseds[i], false), p_if_cancelleds[i], coalesce(p_keeps[i], true),
             p_cools[i]::bigint[], coalesce(p_drains[i], false), v_forgive,
-            p_error_frames[i], coalesce(p_starteds[i], true)) AS a;
+            p_error_frames[i], coalesce(p_starteds[i], true), p_metadatas[i]) AS a;
         verdicts[i] := v_answer.verdict;
         verbs[i] := v_answer.verb;
         v_opened := v_opened || v_answer.opened;
@@ -427,7 +429,7 @@ BEGIN
                SET state = 2, finished_at = at, ended_number = p_number, ended_verb = 'succeed',
                    ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
                    error_kind = NULL, error_message = NULL, error_traceback = NULL,
-                   error_frame = NULL
+                   error_frame = NULL, metadata = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
                AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
             RETURNING j.seq, j.queue, j.task, j.worker,

@@ -124,6 +124,7 @@ CREATE OR REPLACE FUNCTION leave_worker(
     p_misseds boolean[], p_if_cancelleds text[], p_cools text[] DEFAULT NULL,
     p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL, p_order integer[] DEFAULT NULL,
     p_error_frames text[] DEFAULT NULL, p_starteds boolean[] DEFAULT NULL,
+    p_metadatas text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -159,7 +160,7 @@ BEGIN
         p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
         p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
         p_misseds, p_if_cancelleds, false, p_cools, p_drains, p_thens, p_order,
-        p_error_frames, p_starteds) AS a;
+        p_error_frames, p_starteds, p_metadatas) AS a;
     SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
            array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
       INTO v_held

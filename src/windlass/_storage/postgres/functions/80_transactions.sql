@@ -66,7 +66,7 @@ BEGIN
            SET state = 2, finished_at = v_now, ended_number = v_number, ended_verb = 'succeed',
                ended_by = v_by, result = decode(v_request ->> 'result', 'base64'), lost = 0,
                solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
-               error_traceback = NULL, error_frame = NULL
+               error_traceback = NULL, error_frame = NULL, metadata = v_request ->> 'metadata'
          WHERE j.seq = v_seq;
     ELSE
         DELETE FROM jobs j WHERE j.seq = v_seq;

@@ -32,7 +32,7 @@ BEGIN
             costs, key, key_window, key_period, backoff, tags, tenant, principal, correlation_id,
             trace, parent, progress, progress_note, reason, error_kind, error_message,
             error_traceback, error_frame, result, payload, throttled, on_failure, key_spent,
-            on_lost)
+            on_lost, metadata)
         SELECT t.id, t.state,
                CASE WHEN t.state > 0 THEN NULL
                     WHEN t.due > v_now OR (t.gates IS NOT NULL AND NOT t.solo) THEN 0
@@ -44,7 +44,7 @@ BEGIN
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,
                t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure,
-               coalesce(t.key_spent, false), t.on_lost
+               coalesce(t.key_spent, false), t.on_lost, t.metadata
           FROM json_populate_recordset(NULL::jobs, v_jobs) WITH ORDINALITY AS t
          ORDER BY t.ordinality
         ON CONFLICT (id) DO NOTHING
@@ -77,13 +77,13 @@ CREATE OR REPLACE FUNCTION restore_traces(p_history text, p_logs text) RETURNS v
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
-                         error_kind, error_message, error_traceback)
+                         error_kind, error_message, error_traceback, metadata)
     SELECT j.seq, t.claim_number, t.attempt, t.verb, t.worker, t.started_at, t.ended_at,
-           t.error_kind, t.error_message, t.error_traceback
+           t.error_kind, t.error_message, t.error_traceback, t.metadata
       FROM json_to_recordset(p_history::json) AS t (
                id uuid, claim_number integer, attempt integer, verb text, worker text,
                started_at timestamptz, ended_at timestamptz, error_kind text, error_message text,
-               error_traceback text)
+               error_traceback text, metadata text)
       JOIN jobs j ON j.id = t.id
     ON CONFLICT DO NOTHING;
     INSERT INTO logs (seq, claim_number, number, lines)

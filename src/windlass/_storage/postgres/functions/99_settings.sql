@@ -12,13 +12,12 @@ DECLARE
     -- only by functions that have all of them.
     v_bare constant text[] := '{
         add_gauges, after, ask_bucket, bucket_bottoms, charge_gates, claim_locks, commit_durably,
-        copied_from,
-        extras_of, find_bay, find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage,
-        gauge_minute, has_tag, hasten, is_set_back, is_wanted, keep_gauges, mark_charged,
-        may_forgive, meet_key, mend_gates, mentions, names_in, order_matters, order_one,
-        reckon_from, refuse_other_calls, replace_waiting, requeue_one, require_limits,
-        require_read_committed, room_in, set_back_by, settle_bay, span_of, span_us, tell_others,
-        us_of}';
+        copied_from, count_coalesced, counted_names, extras_of, find_bay, find_shut,
+        finishing_verbs, forget_traces, forgiven_before, gate_usage, gauge_minute, has_tag, hasten,
+        is_set_back, is_wanted, keep_gauges, mark_charged, may_forgive, meet_key, mend_gates,
+        mentions, names_in, order_matters, order_one, reckon_from, refuse_other_calls,
+        replace_waiting, requeue_one, require_limits, require_read_committed, room_in, set_back_by,
+        settle_bay, span_of, span_us, tell_others, us_of}';
     -- The search path alone: they call other functions, or write rows by key.
     v_path_only constant text[] := '{
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,

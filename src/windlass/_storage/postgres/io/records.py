@@ -22,6 +22,7 @@ from windlass._storage.postgres.io.connection import Row
 from windlass._storage.shared.stored_text import (
     backoff_of,
     follow_up_of,
+    metadata_of,
     progress_of,
     readable,
     tags_of,
@@ -122,6 +123,7 @@ def job_of(row: Row) -> JobRecord:
         missed_why=None if row["missed_at"] is None else row["missed_why"],
         throttled=row["throttled"],
         progress=_progress_of(row["progress"], row["progress_note"]),
+        metadata=metadata_of(row["metadata"]),
         tags=readable(tags_of, row["tags"]) or (),
         tenant=row["tenant"],
         principal=row["principal"],
@@ -147,6 +149,7 @@ def attempt_of(row: Row) -> Attempt:
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         error=_error_of(row),
+        metadata=metadata_of(row["metadata"]),
     )
 
 

@@ -15,12 +15,14 @@ from windlass._storage.postgres.io.rows import stored_span, stored_text
 from windlass._storage.postgres.jobs.job_json import job_json_of
 from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
+from windlass._storage.shared.stored_text import metadata_text
 
 __all__ = [
     "answers_of",
     "by_seq",
     "cooldown_args",
     "frame_args",
+    "metadata_args",
     "start_args",
     "success_args",
     "transition_args",
@@ -56,6 +58,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
             or transition.keep is not keep
             or (keep and transition.result != result)
             or transition.then is not None
+            or transition.metadata
         ):
             return None
         seqs.add(transition.claim.seq)
@@ -145,6 +148,13 @@ def start_args(transitions: Sequence[Transition]) -> list[bool] | None:
     if all(transition.started for transition in transitions):
         return None
     return [transition.started for transition in transitions]
+
+
+def metadata_args(transitions: Sequence[Transition]) -> list[str | None] | None:
+    """``p_metadatas``: the facts that handlers noted; None: there are none."""
+    if not any(transition.metadata for transition in transitions):
+        return None
+    return [metadata_text(transition.metadata) for transition in transitions]
 
 
 def _cools(transition: Transition) -> str | None:

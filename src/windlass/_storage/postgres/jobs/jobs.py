@@ -21,6 +21,7 @@ from windlass._storage.postgres.jobs.apply import (
     by_seq,
     cooldown_args,
     frame_args,
+    metadata_args,
     start_args,
     success_args,
     transition_args,
@@ -186,7 +187,12 @@ class PostgresJobs:
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
-            flow = (*cooldown_args(ordered, order), frame_args(ordered), start_args(ordered))
+            flow = (
+                *cooldown_args(ordered, order),
+                frame_args(ordered),
+                start_args(ordered),
+                metadata_args(ordered),
+            )
             try:
                 rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
             except FunctionError as refused:

@@ -12,7 +12,7 @@
            AS key_held,
        missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
        throttled, on_failure, on_lost, progress, progress_note, reason, error_kind, error_message,
-       error_traceback, result, payload
+       error_traceback, result, payload, metadata
 
 -- name: get
 SELECT
@@ -64,7 +64,7 @@ SELECT complete, kind, frame, count, first, last, job, said, tasks, queues
 
 -- name: history
 SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
-       error_traceback
+       error_traceback, metadata
   FROM windlass.history
  WHERE seq = (SELECT seq FROM windlass.jobs WHERE id = $1)
  ORDER BY claim_number;

@@ -8,7 +8,8 @@ SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, b
        missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
        on_failure, on_lost,
        progress, progress_note, reason, error_kind, error_message, error_traceback, result,
-       payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by
+       payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by,
+       metadata
   FROM windlass.dump_jobs($2, $3) AS jobs
   LEFT JOIN windlass.keys AS held
     ON held.key = jobs.key AND held.seq = jobs.seq
@@ -18,7 +19,7 @@ SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, b
 
 -- name: dump_history
 SELECT seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
-       error_traceback
+       error_traceback, metadata
   FROM windlass.history WHERE seq = ANY ($1::bigint[]) ORDER BY seq, claim_number;
 
 -- name: dump_logs

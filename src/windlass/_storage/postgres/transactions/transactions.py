@@ -26,6 +26,7 @@ from windlass._storage.postgres.transactions.user_connections import (
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.transactions import ClaimEnd, ClaimEndAnswer, UserConnection
 from windlass._storage.shared.insert_rules import skip_if_key_held
+from windlass._storage.shared.stored_text import metadata_text
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import (
     AlreadyFinished,
@@ -74,6 +75,7 @@ class _Finish(msgspec.Struct, frozen=True):
     result: bytes | None
     keep: bool
     then: JobJson | None
+    metadata: str | None
 
 
 class UserTransactions:
@@ -140,6 +142,7 @@ class UserTransactions:
             then=None
             if transition.then is None
             else job_json_of(skip_if_key_held(transition.then)),
+            metadata=metadata_text(transition.metadata),
         )
         return _encode(order).decode()
 

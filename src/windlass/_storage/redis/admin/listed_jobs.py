@@ -6,16 +6,19 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass._core.job.job import JobRecord
 from windlass._storage.redis.io.records import job_of
+from windlass._storage.shared.stored_text import metadata_of
 
 __all__ = ["pairs", "shown_job"]
 
 
 def shown_job(row: Sequence[Any]) -> JobRecord:
     """Return the whole job."""
-    asked, kept, error, traceback, progress, held, throttled, why = row
-    return job_of(
+    asked, kept, error, traceback, progress, held, throttled, why, metadata = row
+    job = job_of(
         asked,
         kept,
         key_held=bool(held),
@@ -25,6 +28,7 @@ def shown_job(row: Sequence[Any]) -> JobRecord:
         throttled=throttled,
         why=why,
     )
+    return replace(job, metadata=metadata_of(metadata)) if metadata else job
 
 
 def pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:

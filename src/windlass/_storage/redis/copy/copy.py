@@ -21,7 +21,7 @@ from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.listed_jobs import pairs, shown_job
 from windlass._storage.redis.copy.restore import restored_job
 from windlass._storage.redis.io.database import RedisDatabase
-from windlass._storage.redis.io.layout import VERB_CODES, VERBS
+from windlass._storage.redis.io.layout import COUNTED, VERBS
 from windlass._storage.redis.io.records import attempt_of, state_record_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.apply import as_text
@@ -121,7 +121,7 @@ def _rollup(rollup: Rollup) -> Sequence[object]:
     whose = _LENGTH.pack(len(queue)) + queue + _LENGTH.pack(len(task)) + task
     numbers: list[str | int] = []
     for verb, number in rollup.counts.items():
-        numbers += (str(VERB_CODES[Verb(verb)]), number)
+        numbers += (str(COUNTED.index(verb)), number)
     for kind, histogram in (("w", rollup.wait), ("r", rollup.run)):
         for bucket, number in histogram.items():
             numbers += (f"{kind}{bucket}", number)

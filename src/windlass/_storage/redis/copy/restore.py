@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -28,10 +29,11 @@ from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.redis.jobs.request import request_record
 from windlass._storage.redis.journal import chunk_bytes
 from windlass._storage.shared.restored_job import asked_of
-from windlass._storage.shared.stored_text import note_text
+from windlass._storage.shared.stored_text import metadata_text, note_text
 
 __all__ = ["restored_job"]
 
+_NUMBER = struct.Struct(">I")
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -39,7 +41,7 @@ def restored_job(stored: StoredJob) -> Sequence[object]:
     """Return the request, the state as jobs.lua names its parts, and the rest."""
     job = stored.job
     state = _state(stored)
-    fields = _fields(job)
+    fields = _fields(stored)
     rest = {
         # A job that was never changed has no state record.
         "touched": any(state[name] for name in _TOUCHED) or job.max_attempts != job.budget,
@@ -98,8 +100,9 @@ def _spent(stored: StoredJob) -> int:
     return SPENT if keyed and not stored.job.key_held else 0
 
 
-def _fields(job: JobRecord) -> dict[str, bytes]:
+def _fields(stored: StoredJob) -> dict[str, bytes]:
     """Return the values of separate hashes, by their keys."""
+    job = stored.job
     fields: dict[str, bytes] = {}
     if job.error is not None:
         fields["errors"] = error_bytes(job.error)
@@ -107,6 +110,9 @@ def _fields(job: JobRecord) -> dict[str, bytes]:
         fields["frames"] = frame_of(job.error.traceback).encode()
     if job.progress is not None:
         fields["progress"] = _pack((float(job.progress.fraction), note_text(job.progress)))
+    if job.metadata and stored.ended is not None:
+        noted = (metadata_text(job.metadata) or "").encode()
+        fields["metadata"] = _NUMBER.pack(stored.ended[0]) + noted
     if job.throttled:
         fields["throttled"] = str(job.throttled).encode()
     if job.missed_at is not None and job.missed_why:

@@ -20,13 +20,16 @@ Jobs
     tracebacks       HASH     id -> text, where it is not empty
     frames           HASH     id -> where that error was raised, where that is known
     progress         HASH     id -> msgpack [fraction, note], see shared/stored_text.py
+    metadata         HASH     id -> claim number (4 bytes), then what the handler noted in that run
+                              as JSON. It counts only for the claim that ended last
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     missed           HASH     id -> why the last worker that claimed it could not run it; there is
                               one where the state record says when it was first missed
     history:<id>     LIST     ended claims, oldest first, newest 32 with
                               an error and 8 without: number, attempt, verb, start,
                               end, length of the error (``>IIBqqI``), error as in ``errors``, worker
-                              with its length in 2 bytes, traceback
+                              with its length in 2 bytes, traceback. With 128 added to the verb,
+                              metadata with its length in 2 bytes comes before the traceback
     dead             LIST     what could not be read, newest first, at most 1000: id, instant, size
                               of reason and asked record (``>16sdII``), both, state record
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
@@ -58,8 +61,9 @@ Running and ended
                      ZSET     id by the instant it ended; digit as in `STATES`
     oldest:<digit>   ZSET     queue by the lowest score of that line
     rollups          ZSET     minute by minute
-    rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
-                              or 'r' bucket -> number
+    rollups:<minute> HASH     length (2 bytes) and queue, length and task, then the number of a
+                              verb, 'w' bucket or 'r' bucket -> number. Verb 0: enqueues that a
+                              unique key answered with a stored job
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
     gauges           ZSET     minute by minute
     gauges:<minute>  HASH     source (a host; '': the storage) -> msgpack {gauge: [samples, total,
@@ -143,11 +147,13 @@ import struct
 from typing import Final
 
 from windlass._core.job.state import State, Verb
+from windlass._core.stats.rollup import COALESCED
 
 __all__ = [
     "BACK",
     "CANCEL",
     "CODES",
+    "COUNTED",
     "ERROR",
     "FREES",
     "FRONT",
@@ -167,6 +173,8 @@ CODES: Final = {state: code for code, state in enumerate(STATES)}
 VERBS: Final = tuple(Verb)
 """Verb by the number it is stored as, in state records."""
 VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
+COUNTED: Final = (COALESCED, *(verb.value for verb in VERBS[1:]))
+"""Verb by the number it is counted as in rollups. A claim is not counted there."""
 
 FRONT: Final = struct.Struct(">BBxqxqxqxH")
 """A state record begins with state, flags, job number, due, max attempts and the queue's length."""

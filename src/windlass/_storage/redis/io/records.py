@@ -18,6 +18,7 @@ from windlass._storage.protocol.jobs import Settled
 from windlass._storage.redis.io.layout import (
     BACK,
     CANCEL,
+    COUNTED,
     ERROR,
     FRONT,
     REASON,
@@ -36,7 +37,7 @@ from windlass._storage.redis.jobs.request import (
     readable_request,
     unique_of,
 )
-from windlass._storage.shared.stored_text import progress_of
+from windlass._storage.shared.stored_text import metadata_of, metadata_text, progress_of
 
 __all__ = [
     "UNREADABLE",
@@ -60,6 +61,8 @@ _LENGTH = struct.Struct(">H")
 _ENDED = struct.Struct(">IIBqqI")
 _DEAD = struct.Struct(">16sdII")
 _UNKNOWN_VERB = 255
+_NOTED = 128
+"""Added to the verb of an entry with metadata."""
 
 
 class StateRecord(NamedTuple):
@@ -230,6 +233,10 @@ def attempt_of(entry: bytes) -> Attempt:
     number, attempt, verb, started, ended, length = _ENDED.unpack_from(entry)
     error = _ENDED.size + length
     worker, rest = read_text(entry, error)
+    metadata = ""
+    if _NOTED <= verb < _UNKNOWN_VERB:
+        verb -= _NOTED
+        metadata, rest = read_text(entry, rest)
     return Attempt(
         claim_number=number,
         attempt=attempt,
@@ -238,6 +245,7 @@ def attempt_of(entry: bytes) -> Attempt:
         started_at=instant_of(started),
         ended_at=instant_of(ended),
         error=error_of(entry[_ENDED.size : error], entry[rest:]),
+        metadata=metadata_of(metadata),
     )
 
 
@@ -245,16 +253,20 @@ def attempt_record(attempt: Attempt) -> bytes:
     """Return the entry that says this, as endings.lua writes it."""
     error, worker = attempt.error, attempt.worker.encode()
     said = b"" if error is None else error_bytes(error)
+    metadata = (metadata_text(attempt.metadata) or "").encode()
+    known = isinstance(attempt.verb, Verb)
+    code = VERB_CODES[Verb(attempt.verb)] if known else _UNKNOWN_VERB
+    noted = _LENGTH.pack(len(metadata)) + metadata if metadata and known else b""
     front = _ENDED.pack(
         attempt.claim_number,
         attempt.attempt,
-        _UNKNOWN_VERB if not isinstance(attempt.verb, Verb) else VERB_CODES[attempt.verb],
+        code + _NOTED if noted else code,
         to_us(attempt.started_at),
         to_us(attempt.ended_at),
         len(said),
     )
     traceback = "" if error is None else error.traceback
-    return b"".join((front, said, _LENGTH.pack(len(worker)), worker, traceback.encode()))
+    return b"".join((front, said, _LENGTH.pack(len(worker)), worker, noted, traceback.encode()))
 
 
 class UnreadableRecord(NamedTuple):
@@ -293,7 +305,7 @@ def rollup_of(minute: int, fields: Mapping[bytes, bytes]) -> list[Rollup]:
         if what[0] in "wr":
             (wait if what[0] == "w" else run)[int(what[1:])] = int(number)
         else:
-            verbs[VERBS[int(what)].value] = int(number)
+            verbs[COUNTED[int(what)]] = int(number)
     return [
         Rollup(minute=instant_of(minute), queue=queue, task=task, counts=verbs, wait=wait, run=run)
         for (queue, task), (verbs, wait, run) in sorted(counts.items(), key=lambda its: its[0])

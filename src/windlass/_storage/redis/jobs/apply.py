@@ -18,6 +18,7 @@ from windlass._storage.redis.io.records import error_bytes
 from windlass._storage.redis.jobs import insert
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
+from windlass._storage.shared.stored_text import metadata_text
 
 __all__ = [
     "AnswerOrder",
@@ -110,6 +111,7 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
             and not transition.lost
             and not transition.solo
             and transition.then is None
+            and not transition.metadata
         ):
             keep = transition.keep
             group = _SuccessGroup(transition.by, transition.result if keep else None, keep)
@@ -168,6 +170,7 @@ def transition_bytes(transition: Transition) -> bytes:
             else False,
             "" if error is None else frame_of(error.traceback),
             transition.started,
+            metadata_text(transition.metadata) or "",
         )
     )
 

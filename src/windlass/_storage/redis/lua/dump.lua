@@ -16,9 +16,9 @@ while at < #some and read < BYTES do
   if job then
     local row = show(job)
     local held = row[6] == 1 and redis.call('HGET', prefix .. 'keys', special_of(job)[1])
-    row[9] = held and select(2, struct.unpack('>c16d', held)) or 0
-    row[10] = redis.call('LRANGE', prefix .. 'history:' .. id, 0, -1)
-    row[11] = redis.call('HGETALL', prefix .. 'logs:' .. id)
+    row[10] = held and select(2, struct.unpack('>c16d', held)) or 0
+    row[11] = redis.call('LRANGE', prefix .. 'history:' .. id, 0, -1)
+    row[12] = redis.call('HGETALL', prefix .. 'logs:' .. id)
     found[#found + 1] = row
     read = read + #job.asked + #(job.kept or '')
   end

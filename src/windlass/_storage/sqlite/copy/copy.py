@@ -41,7 +41,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "copy.sql")
 _HISTORIES, _LOGGED = _SQL["histories"], _SQL["logged"]
 _DUMP = load_sql("windlass._storage.sqlite.sql", "whole_jobs.sql")["dump"]
 
-_SHOWN = 45
+_SHOWN = 46
 """Columns of a job that `job_of` reads."""
 
 

@@ -14,7 +14,7 @@ from windlass._core.values.instants import LAST_US, span_us, to_us
 from windlass._storage.protocol.copy import StoredJob
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.stored_text import note_text
+from windlass._storage.shared.stored_text import metadata_text, note_text
 from windlass._storage.sqlite.io.rows import (
     CODES,
     Row,
@@ -150,6 +150,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
         "error_frame": None if error is None else frame_of(error.traceback),
         "result": job.result,
         "throttled": job.throttled,
+        "metadata": metadata_text(job.metadata),
         "key_spent": int(not job.key_held),
     }
 
@@ -171,5 +172,6 @@ def _history(stored: StoredJob, seq: int) -> list[Row]:
                 _us(past.ended_at),
             )
             + (said if error is None else (error.kind, error.message, error.traceback))
+            + (metadata_text(past.metadata),)
         )
     return rows

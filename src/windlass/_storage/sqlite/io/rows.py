@@ -28,6 +28,7 @@ from windlass._storage.shared.stored_text import (
     UNREADABLE,
     backoff_of,
     follow_up_of,
+    metadata_of,
     progress_of,
     readable,
     tags_of,
@@ -220,7 +221,7 @@ def job_of(row: Row) -> JobRecord:
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
-        payload, throttled, on_failure, missed_why, on_lost, key_window, key_period,
+        payload, throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata,
     ) = row  # fmt: skip
     return JobRecord(
         id=JobId(uid.hex()),
@@ -257,6 +258,7 @@ def job_of(row: Row) -> JobRecord:
         missed_why=None if missed_at is None else missed_why,
         throttled=throttled,
         progress=None if progress is None else progress_of(progress, note or ""),
+        metadata=metadata_of(metadata),
         tags=readable(tags_of, tags) or (),
         tenant=tenant,
         principal=principal,
@@ -270,7 +272,7 @@ def job_of(row: Row) -> JobRecord:
 
 def attempt_of(row: Row) -> Attempt:
     """Decode a row of ``history`` in admin.sql."""
-    number, attempt, verb, worker, started_at, ended_at, kind, text, traceback = row
+    number, attempt, verb, worker, started_at, ended_at, kind, text, traceback, metadata = row
     return Attempt(
         claim_number=number,
         attempt=attempt,
@@ -279,4 +281,5 @@ def attempt_of(row: Row) -> Attempt:
         started_at=instant_of(started_at),
         ended_at=instant_of(ended_at),
         error=error_of(kind, text, traceback),
+        metadata=metadata_of(metadata),
     )

@@ -107,6 +107,7 @@ def _apply(
             transition.verb is _SUCCEED
             and transition.keep
             and transition.then is None
+            and not transition.metadata
             and not row[_FREES]
             and row[_QUEUE] not in forgivable
         ):

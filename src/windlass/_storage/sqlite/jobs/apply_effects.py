@@ -14,6 +14,7 @@ from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.values.instants import add_clamped_us, span_us
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.stored_text import metadata_text
 from windlass._storage.sqlite.io.rows import CODES, WAITING, Row, fetch_shown, limits_of, seqs_text
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.waiting_jobs import frees_key_at_end
@@ -27,6 +28,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _DETAILS, _SUCCEED_ONE = _SQL["details"], _SQL["succeed_one"]
 _END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
 _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
+_NOTE_METADATA = _SQL["note_metadata"]
 _DELETE_JOBS, _DELETE_HISTORY = _SQL["delete_jobs"], _SQL["delete_history"]
 
 HISTORY_WITH_ERROR = 32
@@ -76,6 +78,7 @@ class ApplyEffects:
         self._ended_with_error: list[Row] = []
         self._history: list[Row] = []
         self._forgotten: list[tuple[int, int, int]] = []
+        self._noted: list[tuple[int, str | None]] = []
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
@@ -97,6 +100,8 @@ class ApplyEffects:
     def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
         transition, verb, row, _ = ending
         self._finishes.append((verb, row))
+        if transition.metadata:
+            self._noted.append((job.seq, metadata_text(transition.metadata)))
         if job.limits is not None:
             uses = limits_of(job.limits)
             self._released += [(gate, job.seq) for gate in budgets_of(uses)]
@@ -165,6 +170,7 @@ class ApplyEffects:
         self._history.append(
             (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
             + (said or (None, None, None))
+            + (metadata_text(transition.metadata),)
         )
         most = HISTORY_WITHOUT_ERROR if error is None else HISTORY_WITH_ERROR
         if number > most:
@@ -177,6 +183,7 @@ class ApplyEffects:
             (_END_WITH_ERROR, self._ended_with_error),
             (_REMEMBER, self._history),
             (_FORGET_OLD, self._forgotten),
+            (_NOTE_METADATA, self._noted),
         )
         for statement, rows in statements:
             self._connection.executemany(statement, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
@@ -39,6 +40,10 @@ _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
+
+_COUNT_COALESCED = load_sql("windlass._storage.sqlite.sql", "rollups.sql")["count_coalesced"]
+
+_MINUTE = 60_000_000
 
 _is_id = re.compile("[0-9A-Fa-f]{32}").fullmatch
 
@@ -79,10 +84,7 @@ def insert(
         if kind != _PLAIN and lanes is None:
             lanes = LaneChanges(connection)
         if kind == _APART and lanes is not None:
-            for job in run:
-                if strict:
-                    _refuse_others(connection, (job,))  # one by one: the one before may have its id
-                answers.append(_insert_apart(connection, job, lanes, now))
+            answers += _insert_keyed(connection, list(run), lanes, now, strict=strict)
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
@@ -155,6 +157,29 @@ def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecor
 def is_stored(connection: apsw.Connection, job: JobId) -> bool:
     """Return whether a job with this id is there."""
     return first(connection, _IS_STORED, (id_of(job),)) is not None
+
+
+def _insert_keyed(
+    connection: apsw.Connection,
+    jobs: Sequence[NewJob],
+    lanes: LaneChanges,
+    now: int,
+    *,
+    strict: bool,
+) -> list[Inserted]:
+    """Insert jobs with unique keys, and count those that were answered with a stored job."""
+    answers: list[Inserted] = []
+    coalesced: Counter[tuple[str, str]] = Counter()
+    for job in jobs:
+        if strict:
+            _refuse_others(connection, (job,))  # one by one: the one before may have its id
+        answer = _insert_apart(connection, job, lanes, now)
+        if not answer.created:
+            coalesced[job.queue, job.task] += 1
+        answers.append(answer)
+    for whose, number in coalesced.items():
+        connection.execute(_COUNT_COALESCED, (now - now % _MINUTE, *whose, number))
+    return answers
 
 
 def _insert_apart(

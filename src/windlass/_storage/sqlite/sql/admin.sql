@@ -2,7 +2,7 @@
 
 -- name: history
 SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
-       error_traceback
+       error_traceback, metadata
   FROM history
  WHERE seq = (SELECT seq FROM jobs WHERE id = ?1)
  ORDER BY claim_number;

@@ -21,14 +21,14 @@ SELECT ended_number, ended_verb, ended_by FROM jobs WHERE seq = ?1;
 UPDATE jobs
    SET state = 2, finished_at = ?2, ended_number = claim_number, ended_verb = 'succeed',
        ended_by = ?3, result = ?4, lost = 0, solo = 0, missed_at = NULL, error_kind = NULL,
-       error_message = NULL, error_traceback = NULL
+       error_message = NULL, error_traceback = NULL, metadata = NULL
  WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: succeed_one
 UPDATE jobs
    SET state = 2, finished_at = ?2, ended_number = claim_number, ended_verb = 'succeed',
        ended_by = ?3, result = ?4, lost = 0, solo = 0, missed_at = NULL, error_kind = NULL,
-       error_message = NULL, error_traceback = NULL
+       error_message = NULL, error_traceback = NULL, metadata = NULL
  WHERE seq = ?1;
 
 -- part: end_of_run
@@ -37,7 +37,7 @@ UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
        missed_at = ?12, expires_at = iif(?13, NULL, expires_at), key_spent = key_spent OR ?13,
-       result = NULL, throttled = throttled + (?8 = 'throttle'),
+       result = NULL, throttled = throttled + (?8 = 'throttle'), metadata = NULL,
 
 -- name: end
 -- Any verb but success, without an error: the last one stays. Why it was missed (?14)
@@ -53,8 +53,11 @@ UPDATE jobs
 
 -- name: remember
 INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kind,
-                     error_message, error_traceback)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+                     error_message, error_traceback, metadata)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: note_metadata
+UPDATE jobs SET metadata = ?2 WHERE seq = ?1;
 
 -- name: forget_old
 -- Of those with an error, or (?3) without, all but the newest ?2.

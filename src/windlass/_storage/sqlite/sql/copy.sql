@@ -3,7 +3,7 @@
 -- name: histories
 -- The number first, then as `attempt_of` in rows.py reads them.
 SELECT seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
-       error_traceback
+       error_traceback, metadata
   FROM history
  WHERE seq IN (SELECT value FROM json_each(?1))
  ORDER BY seq, claim_number;
@@ -18,7 +18,7 @@ INSERT INTO jobs (
     ended_number, ended_verb, ended_by, limits, expires_at, timeout, key, key_window, key_period,
     missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
     progress_note, reason, error_kind, error_message, error_traceback, error_frame, result, payload,
-    throttled, on_failure, key_spent, missed_why, on_lost
+    throttled, on_failure, key_spent, missed_why, on_lost, metadata
 )
 VALUES (
     :id, :state, :ready, :lane, :queue, :task, :priority, :due, :attempt, :max_attempts, :budget,
@@ -26,7 +26,7 @@ VALUES (
     :ended_number, :ended_verb, :ended_by, :limits, :expires_at, :timeout, :key, :key_window,
     :key_period, :missed_at, :backoff, :tags, :tenant, :principal, :correlation_id, :trace, :parent,
     :progress, :progress_note, :reason, :error_kind, :error_message, :error_traceback, :error_frame,
-    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why, :on_lost
+    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why, :on_lost, :metadata
 )
 ON CONFLICT (id) DO NOTHING;
 

@@ -1,4 +1,4 @@
--- What the accepted finishes add up to.
+-- What the accepted finishes and coalesced enqueues add up to.
 
 -- name: rollup
 SELECT counts, wait, run FROM rollups
@@ -9,6 +9,14 @@ INSERT INTO rollups (minute, queue, task, worker, counts, wait, run)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (minute, queue, task, worker)
 DO UPDATE SET counts = excluded.counts, wait = excluded.wait, run = excluded.run;
+
+-- name: count_coalesced
+-- ?4: how many enqueues of this queue and task were answered with the holder of their key. '(enqueue)' is no
+-- worker: producers have none.
+INSERT INTO rollups (minute, queue, task, worker, counts, wait, run)
+VALUES (?1, ?2, ?3, '(enqueue)', json_object('coalesce', ?4), '{}', '{}')
+ON CONFLICT (minute, queue, task, worker)
+DO UPDATE SET counts = json_set(counts, '$.coalesce', coalesce(counts ->> '$.coalesce', 0) + ?4);
 
 -- name: rollups
 SELECT minute, queue, task, counts, wait, run FROM rollups WHERE minute >= ?1 AND minute < ?2;

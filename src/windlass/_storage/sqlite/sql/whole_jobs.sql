@@ -9,7 +9,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                                     AND (keys.until IS NULL OR keys.until > ?2)),
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload,
-       throttled, on_failure, missed_why, on_lost, key_window, key_period
+       throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata
 
 -- name: get
 -- include: columns

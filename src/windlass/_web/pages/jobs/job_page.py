@@ -16,6 +16,7 @@ from windlass._admin.jobs.read import Count
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import AttemptError, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, State
+from windlass._core.stats.rollup import count_runs
 from windlass._core.values.redaction import secret_tags_in
 from windlass._core.values.trace_context import shown_trace
 from windlass._storage.protocol.job_list import JobFilter
@@ -172,7 +173,8 @@ async def job(visit: PageRequest) -> Response:
         job=found,
         explanation=told,
         causes=shown_causes_of(visit, found.id, told.causes),
-        line=timeline_of(found, history, now),
+        line=(line := timeline_of(found, history, now)),
+        noted=[one for one in line if one.metadata],
         runs=runs,
         older_runs=len({chunk.claim.number for chunk in logs}) - len(runs),
         arguments=format_json(found.payload),
@@ -237,8 +239,8 @@ async def _kin(admin: Admin, found: JobRecord, now: datetime) -> RelatedJobs:
         children=job_rows(children, now),
         more=more,
         states=await _children(admin, found.id) if more else _states(children),
-        spark=[sum(point.counts.values()) for point in series.points],
-        ran=sum(series.whole.counts.values()),
+        spark=[count_runs(point.counts) for point in series.points],
+        ran=count_runs(series.whole.counts),
         failed=series.whole.counts.get("fail", 0),
     )
 

@@ -9,6 +9,7 @@ import msgspec
 
 from windlass._core.job.job import Attempt, AttemptError, JobRecord
 from windlass._core.job.state import State
+from windlass._core.values.metadata import Metadata
 
 __all__ = ["TimelineBar", "TimelineSpan", "timeline_of"]
 
@@ -50,6 +51,7 @@ class TimelineSpan(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     ended_at: datetime | None = None
     error: AttemptError | None = None
+    metadata: Metadata | None = None
     wait_bar: TimelineBar
     run_bar: TimelineBar | None = None
 
@@ -71,6 +73,7 @@ class _UnscaledSpan(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     worker: str | None = None
     error: AttemptError | None = None
+    metadata: Metadata | None = None
 
 
 def timeline_of(job: JobRecord, history: Sequence[Attempt], now: datetime) -> list[TimelineSpan]:
@@ -97,6 +100,7 @@ def _past(job: JobRecord, history: Sequence[Attempt]) -> list[_UnscaledSpan]:
                 attempt=one.attempt,
                 worker=one.worker,
                 error=one.error,
+                metadata=one.metadata,
             )
         )
         since = one.ended_at
@@ -121,6 +125,8 @@ def _present(job: JobRecord, history: Sequence[Attempt]) -> list[_UnscaledSpan]:
                 claim_number=job.claim_number,
                 attempt=job.attempt,
                 worker=job.worker,
+                # While it runs, the job has what the run before noted.
+                metadata=None if job.state is State.RUNNING else job.metadata,
             )
         ]
     if job.state is State.WAITING:
@@ -158,6 +164,7 @@ def _stretch(piece: _UnscaledSpan, begin: datetime, end: datetime, now: datetime
         worker=piece.worker,
         ended_at=piece.ended,
         error=piece.error,
+        metadata=piece.metadata,
         wait_bar=bar(piece.since, max(started, piece.since), 0.0),
         run_bar=None if piece.started is None else bar(piece.started, over, _THINNEST),
     )

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._core.job.state import State
-from windlass._core.stats.rollup import minute_of
+from windlass._core.stats.rollup import count_runs, minute_of
 from windlass._core.stats.series import Latency, Point, Series
 from windlass._observe.log import brief
 from windlass._storage.protocol.job_list import JobFilter
@@ -138,7 +138,7 @@ class PeriodStats(msgspec.Struct, frozen=True):
     def ended(self, *verbs: str) -> int:
         """Return how many runs ended like this; without an argument, all of them."""
         counts = self.whole.counts
-        return sum(counts.values()) if not verbs else sum(counts.get(verb, 0) for verb in verbs)
+        return count_runs(counts) if not verbs else sum(counts.get(verb, 0) for verb in verbs)
 
     @property
     def per_minute(self) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windlass._core.stats.rollup import Rollup, minute_of
+from windlass._core.stats.rollup import Rollup, count_runs, minute_of
 from windlass._storage.protocol.admin import QueueCounts
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _line(counts: QueueCounts, ran: Sequence[Rollup], since: datetime) -> Overvi
     for rollup in ran:
         at = int((rollup.minute - since) / _STEP)
         if at < len(spark):
-            spark[at] += sum(rollup.counts.values())
+            spark[at] += count_runs(rollup.counts)
     return OverviewQueueRow(
         counts,
         spark,

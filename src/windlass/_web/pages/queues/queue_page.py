@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from windlass._core.job.state import State
 from windlass._core.limits.backoff import Backoff
+from windlass._core.stats.rollup import count_runs
 from windlass._core.stats.series import Series
 from windlass._core.values.names import check_name
 from windlass._settings.durations import (
@@ -129,7 +130,7 @@ async def queue(visit: PageRequest) -> Response:
         came=await _came(visit, name, now),
         activity=sorted(
             await admin.stats.activity(now - span, now, by="task", queue=name),
-            key=lambda one: -sum(one.counts.values()),
+            key=lambda one: -count_runs(one.counts),
         ),
         paused_by=_paused_by(orders) if row.record.paused else None,
         orders=orders[:_ORDERS],

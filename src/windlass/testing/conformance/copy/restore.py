@@ -102,7 +102,9 @@ class RestoreConformance:
         early = Rollup(
             minute=minute, queue="q", task="t", counts={"fail": 1}, wait={3: 1}, run={70: 1}
         )
-        late = replace(early, counts={"fail": 1, "succeed": 2}, wait={3: 3}, run={70: 2, 71: 1})
+        late = replace(
+            early, counts={"fail": 1, "succeed": 2, "coalesce": 4}, wait={3: 3}, run={70: 2, 71: 1}
+        )
         for copy in (early, late):
             await elsewhere.moving.restore([copy])
         assert list(await elsewhere.admin.rollups(minute, minute + HOUR)) == [late]

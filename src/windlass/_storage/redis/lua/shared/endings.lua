@@ -1,9 +1,9 @@
 -- Ending claims: the fence, the cancel request, and everything that follows.
 --
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
--- lost, solo, missed, keep, cools, drains, then, frame, started}. Verbs are the numbers of layout.py;
+-- lost, solo, missed, keep, cools, drains, then, frame, started, metadata}. Verbs are the numbers of layout.py;
 -- if_cancelled is -1 for none; error is msgpack [kind, message] or '', result a string or false. The
--- last five may be left out; cools is a list of durations, then the two strings of a new job or false.
+-- last six may be left out; metadata is JSON or ''; cools is a list of durations, then the two strings of a new job or false.
 -- use: jobs keys lanes lines ended brakes storing rollups
 
 local SUCCEED, RETRY, SNOOZE, THROTTLE, RELEASE, FAIL, CANCEL_VERB = 1, 2, 3, 4, 5, 6, 7
@@ -40,11 +40,12 @@ end
 
 -- Every claim that did not succeed stays in the history.
 function ending.remember(job, verb, transition)
-  local error = transition[10]
+  local error, metadata = transition[10], transition[21] or ''
+  local noted = metadata ~= ''
   local entry = struct.pack(
-    '>I4I4Bi8i8I4c0Hc0', job.number, job.attempt, verb, job.started, now, #error, error,
-    #job.worker, job.worker
-  ) .. transition[11]
+    '>I4I4Bi8i8I4c0Hc0', job.number, job.attempt, verb + (noted and 128 or 0), job.started, now, #error,
+    error, #job.worker, job.worker
+  ) .. (noted and struct.pack('>Hc0', #metadata, metadata) or '') .. transition[11]
   local history = prefix .. 'history:' .. job.id
   redis.call('RPUSH', history, entry)
   -- Snoozes and their like push no error out: 32 with an error, 8 without.
@@ -84,6 +85,14 @@ function ending.keep_error(job, verb, transition)
       redis.call('HDEL', prefix .. 'frames', job.id)
     end
     mark(job, ERROR, true)
+  end
+end
+
+-- What the handler noted, with the number of its claim: what an earlier one noted counts no more.
+function ending.keep_metadata(job, transition)
+  local metadata = transition[21] or ''
+  if metadata ~= '' then
+    redis.call('HSET', prefix .. 'metadata', job.id, struct.pack('>I4', job.number) .. metadata)
   end
 end
 
@@ -163,6 +172,7 @@ function ending.accept(job, verb, transition)
       ending.remember(job, verb, transition)
     end
   end
+  ending.keep_metadata(job, transition)
   drop_claim(job.worker, job.id)
   ending.tell_others(job, verb, transition)
   job.ended_number, job.ended_verb, job.by = job.number, verb, transition[6]

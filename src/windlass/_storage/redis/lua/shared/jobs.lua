@@ -240,7 +240,7 @@ local function bury_record(queue, id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
   for _, key in ipairs({
     'jobs', 'state', 'errors', 'tracebacks', 'frames', 'progress', 'throttled',
-    'missed',
+    'missed', 'metadata',
   }) do
     redis.call('HDEL', prefix .. key, id)
   end

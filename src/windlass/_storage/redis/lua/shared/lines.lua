@@ -242,9 +242,12 @@ local function delete_plain(ids, histories)
   for first = 1, #histories, 1000 do
     redis.call('UNLINK', unpack(histories, first, math.min(first + 999, #histories)))
   end
-  -- Most stores have neither.
+  -- Most stores have none of these.
   if redis.call('EXISTS', prefix .. 'progress') == 1 then
     wide('HDEL', prefix .. 'progress', ids, 1)
+  end
+  if redis.call('EXISTS', prefix .. 'metadata') == 1 then
+    wide('HDEL', prefix .. 'metadata', ids, 1)
   end
   if redis.call('EXISTS', prefix .. 'odd') == 1 then
     wide('ZREM', prefix .. 'odd', ids, 1)
@@ -280,6 +283,7 @@ local function delete_job(job)
   journal.forget({ job.id })
   if job.number > 0 then
     redis.call('HDEL', prefix .. 'progress', job.id)
+    redis.call('HDEL', prefix .. 'metadata', job.id)
     redis.call('DEL', prefix .. 'history:' .. job.id)
   end
 end

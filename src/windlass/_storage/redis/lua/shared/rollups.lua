@@ -1,4 +1,4 @@
--- Rollups: what the accepted finishes of one operation add to their minute.
+-- Rollups: what the accepted finishes and the coalesced enqueues of one operation add to their minute.
 
 -- As in _core/stats/rollup.py: exact below 8, then four per doubling.
 local function bucket_of(us)
@@ -34,6 +34,12 @@ local function tally(queue, task, verb, due, started)
   add(its[1], verb, 1)
   add(its[2], bucket_of(started - due), 1)
   add(its[3], bucket_of(now - started), 1)
+end
+
+-- One enqueue that a unique key answered with a stored job. It is counted as the verb 0, a claim, which
+-- ends no run.
+local function tally_coalesced(queue, task)
+  add(tally_of(queue, task)[1], 0, 1)
 end
 
 local function write_tallies()

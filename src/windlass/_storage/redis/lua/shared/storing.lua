@@ -1,7 +1,7 @@
 -- New jobs: read, judged and stored. Each is two strings. How it is due (a byte: 0 now, 1 after, 2 at),
 -- that duration or instant, how long until it expires (-1: never), and what becomes of it if its key is
 -- held (a byte, see below); and its asked record from the budget on.
--- use: lines
+-- use: lines rollups
 
 local REPLACE_ARGUMENTS, REPLACE_DUE, RAISE, REUSE = 2, 3, 4, 0
 local NEW_HEAD = '>BBi8Bi8Bi8Bi8'
@@ -326,6 +326,7 @@ local function store_new(new)
             answers[i], taken_over = holder .. 'r', true
           end
         end
+        tally_coalesced(queues[i], new.tasks[i])
       else
         if key then
           take_key(ids[i], key, specials[i][3])
@@ -338,5 +339,6 @@ local function store_new(new)
   for queue, number in pairs(added) do
     count(queue, WAITING, number)
   end
+  write_tallies()
   return answers, not taken_over and added or nil
 end
