@@ -46,7 +46,7 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.migrations import major_of, refuse_newer
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
-from windlass._storage.shared.subscribers import changed_queues
+from windlass._storage.shared.subscribers import NO_QUEUE, changed_queues
 from windlass.errors import StorageReplaced, StoreBusy
 
 __all__ = ["PostgresJobs"]
@@ -161,18 +161,22 @@ class PostgresJobs:
         now, durable = self._db.instant(), self._db.durable
         if alike is not None:
             succeed = _SUCCEED if ordered[0].keep else _SUCCEED_UNKEPT
-            rows = await self._db.fetch(self._db.sql(succeed), now, durable, *alike)
+            ((at, *answers, frees),) = await self._db.fetch(
+                self._db.sql(succeed), now, durable, *alike
+            )
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
             flow = (*cooldown_args(ordered, order), frame_args(ordered), start_args(ordered))
             try:
-                rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
+                ((at, *answers),) = await self._db.fetch(
+                    self._db.sql(_APPLY), now, durable, *args, twice, *flow
+                )
+                frees = True
             except FunctionError as refused:
                 raise await limit_error_of(self._db, refused) from None
-        self._db.wake()
+        self._db.wake(None if frees else {NO_QUEUE})
         self._on_ended(len(ordered))
-        at, *answers = rows[0]
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
 
