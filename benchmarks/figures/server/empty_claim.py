@@ -8,8 +8,6 @@ round trip, the same in both, is left out.
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks.child import answer, child, requests
 from benchmarks.figure import Figure, Target
 from benchmarks.figures.flat import enlist
@@ -59,9 +57,9 @@ def _script_us(url: str) -> float:
     import redis  # noqa: PLC0415 -- processes that are measured import this module
 
     with redis.Redis.from_url(url) as connection:
-        found: Any = connection.info("commandstats")
-    return float(
-        sum(found.get(name, {"usec": 0})["usec"] for name in ("cmdstat_evalsha", "cmdstat_fcall"))
+        found: dict[str, dict[str, float]] = connection.info("commandstats")
+    return sum(
+        found[name]["usec"] for name in ("cmdstat_evalsha", "cmdstat_fcall") if name in found
     )
 
 

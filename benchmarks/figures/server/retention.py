@@ -38,8 +38,8 @@ async def measure(stage: Stage) -> list[Figure]:
             async with child(drain_store, url=url) as draining:
                 await draining.hear()
                 before = place.processor_seconds()
-                count = await draining.ask(keep)
-                return float((place.processor_seconds() - before) / count * 1e6)
+                count: int = await draining.ask(keep)
+                return (place.processor_seconds() - before) / count * 1e6
 
     ways = {KEPT: lambda: cost(keep=True), DELETED: lambda: cost(keep=False)}
     rounds = await alternate(sizes.rounds, ways, listener)

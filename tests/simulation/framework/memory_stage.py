@@ -54,7 +54,7 @@ class MemoryStage:
     async def open(self, process: SimProcess) -> Any:
         """A storage for this process."""
         line = _Network(self, process)
-        return SimStorage(MemoryStorage(self._db), line, process, self.around)
+        return SimStorage(MemoryStorage(self._db), line, process, self.around, exact=True)
 
     async def ask(self, op: str, *args: Any, **options: Any) -> Any:
         """Call the store as the world: at once, and without faults."""

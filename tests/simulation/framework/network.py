@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, cast
 
+from tests.simulation.framework.exact_hints import ExactHints, ExactHub
 from tests.simulation.framework.history import Ledger
 from tests.simulation.framework.loop import SimLoop
 from tests.simulation.framework.process import SimProcess
@@ -28,7 +29,7 @@ from windlass._storage.protocol.actions import (
 )
 from windlass._storage.protocol.jobs import CancelAnswer, ClaimReply, Inserted
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.protocol.wakeups import Topic
+from windlass._storage.protocol.wakeups import Topic, WorkHints
 from windlass._storage.protocol.workers import WorkerStart, WorkerState
 from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
 from windlass._storage.shared.subscribers import SharedWorkHints
@@ -135,6 +136,7 @@ class Hub:
         self._loop = loop
         self._faults = faults
         self._ears: list[_Ear] = []
+        self.exact: ExactHub = ExactHub(loop, faults)
 
     def subscribe(self, process: SimProcess, callback: Callable[[], object]) -> Callable[[], None]:
         """Call back, as this process, after changes."""
@@ -149,6 +151,7 @@ class Hub:
 
     def wake(self) -> None:
         """Something changed."""
+        self.exact.wake()
         now = self._loop.time()
         for ear in [*self._ears]:
             if not ear.process.alive:
@@ -185,9 +188,17 @@ class SimStorage:
     """A storage as one simulated process sees it."""
 
     def __init__(
-        self, real: Storage, line: Line, process: SimProcess, around: Surroundings
+        self,
+        real: Storage,
+        line: Line,
+        process: SimProcess,
+        around: Surroundings,
+        *,
+        exact: bool = False,
     ) -> None:
+        """``exact``: each hint about jobs goes to one worker, as on a server; else to all."""
         self.real = real
+        self._exact = exact
         self._process = process
         self._around = around
         for name in _STORES:
@@ -250,8 +261,10 @@ class SimStorage:
         """As in a file that is watched: hints do not say what they are about."""
         return self._around.hub.subscribe(self._process, callback)
 
-    def work(self, callback: Callable[[], bool], _queues: Collection[str]) -> SharedWorkHints:
-        """The same: every worker hears of every change."""
+    def work(self, callback: Callable[[], bool], _queues: Collection[str]) -> WorkHints:
+        """The same: a hint does not say which queues it is about."""
+        if self._exact:
+            return ExactHints(self._around.hub.exact, self._process, callback)
         return SharedWorkHints(self._around.hub.subscribe(self._process, callback))
 
     @property

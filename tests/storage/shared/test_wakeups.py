@@ -14,6 +14,7 @@ import redis.asyncio
 
 from windlass import Windlass
 from windlass._app.parts import parts_of
+from windlass._core.job.outcome import Succeeded
 from windlass._storage.postgres import open_postgres
 from windlass._storage.postgres.io.notify import Notifier, decode_notification, encode_notification
 from windlass._storage.protocol.jobs import Outlook
@@ -21,7 +22,7 @@ from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.sqlite import open_sqlite
 from windlass._storage.sqlite.io.wakeups import SqliteWakeups
-from windlass.testing.conformance.steps import a_job, add, keyed
+from windlass.testing.conformance.steps import a_job, add, happened, keyed, started
 from windlass.testing.conformance.storage import Ear
 
 PATIENCE, QUIET = 10.0, 0.1
@@ -126,6 +127,14 @@ async def test_another_process_wakes_the_workers_of_its_queue_and_no_others(pair
     await ears.hear(mail=False)
     await pair.there.jobs.cancel([])
     await ears.hear(mail=not pair.exact)
+
+
+async def test_a_plain_success_wakes_those_who_wait_for_results_and_no_worker(pair: Pair) -> None:
+    running = await started(pair.there)
+    ears = Ears(pair.here)
+    await ears.begin(lambda: add(pair.there, a_job(queue="mail")))
+    await happened(pair.there, running, Succeeded())
+    await ears.hear(mail=False)
 
 
 async def test_a_job_that_another_process_did_not_store_wakes_no_subscriber(pair: Pair) -> None:

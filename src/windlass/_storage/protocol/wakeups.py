@@ -28,7 +28,7 @@ class WorkHints(Protocol):
         ...
 
     def want(self, queues: Collection[str]) -> None:
-        """Say that this worker waits, with room for jobs of these queues. Cheap to repeat.
+        """Wait for jobs of these queues, for which this worker has room. Cheap to repeat.
 
         If jobs became ready before and no worker was woken for them, call the callback soon.
         """

@@ -13,16 +13,20 @@ from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.wakeups import Topic
 
 __all__ = [
+    "NO_QUEUE",
     "QueueNames",
     "SharedWorkHints",
     "Subscriber",
     "Subscribers",
     "Topics",
     "changed_queues",
+    "topics_of",
 ]
 
 QueueNames = Collection[str] | None
 """The queues that a change concerns; None: it may concern all of them."""
+NO_QUEUE = ""
+"""Stands among the queues of a change that makes no job ready, such as a stored success."""
 Topics = Collection[Topic] | None
 """The topics that a change is about, besides `Topic.ANY`; None: it may be about all of them."""
 
@@ -138,6 +142,11 @@ class SharedWorkHints:
     def close(self) -> None:
         """Call back no more."""
         self._undo()
+
+
+def topics_of(queues: QueueNames) -> Topics:
+    """Name the topics of a change of which only the queues are known: none, if it names them."""
+    return None if queues is None else ()
 
 
 def changed_queues(jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> QueueNames:

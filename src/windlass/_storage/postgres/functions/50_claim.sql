@@ -320,8 +320,9 @@ END $$;
 -- not wait for lanes or queues once jobs are locked, so where it needs them nothing is done: one row
 -- with number 2, and the caller does the halves apart.
 --
--- Else the first row is about the ends: seq NULL; number 1; due, the store's now; extras, the verdicts
--- and behind them the verbs (NULL: all were applied). The others are those of `claim_jobs`.
+-- Else the first row is about the ends: seq NULL; number 1; attempt 1 if they may make other jobs ready,
+-- by a limit or their queue; due, the store's now; extras, the verdicts and behind them the verbs (NULL:
+-- all were applied). The others are those of `claim_jobs`.
 CREATE OR REPLACE FUNCTION end_and_claim(
     p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text, p_result bytea,
     p_worker text, p_queues text[], p_limits integer[], p_total integer, p_known integer,
@@ -343,6 +344,8 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    attempt := (EXISTS (SELECT 1 FROM holds)
+                OR EXISTS (SELECT 1 FROM queues q WHERE q.max_running IS NOT NULL))::integer;
     SELECT a.* INTO v_ends
       FROM apply_successes(v_now, p_durable, p_seqs, p_number, p_by, p_result) AS a;
     number := 1;

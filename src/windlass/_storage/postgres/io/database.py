@@ -11,7 +11,7 @@ from typing import Literal
 
 from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
 from windlass._storage.postgres.io.notify import Notifier
-from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError
@@ -127,7 +127,7 @@ class PostgresDatabase:
 
     def wake(self, queues: QueueNames = None) -> None:
         """Wake subscribers after a commit: here at once, elsewhere by a hint."""
-        self.subscribers.wake(queues)
+        self.subscribers.wake(queues, topics_of(queues))
         self._notifier.wake(queues)
 
     def notify_through(self, link: PostgresConnection | None) -> None:

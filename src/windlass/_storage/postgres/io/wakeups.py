@@ -13,7 +13,7 @@ from windlass._storage.postgres.io.connection import PostgresConnection
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.notify import decode_notification
 from windlass._storage.protocol.wakeups import Topic
-from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber
+from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber, topics_of
 from windlass._system.seams import chance
 from windlass.errors import StorageError
 
@@ -164,7 +164,7 @@ class NotificationListener:
         elif not payload.startswith(_TEST):
             sender, queues = decode_notification(payload)
             if sender != self._db.sender:
-                self._db.subscribers.wake(queues)
+                self._db.subscribers.wake(queues, topics_of(queues))
 
     async def close(self) -> None:
         self._stop_hearing()

@@ -48,7 +48,7 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.migrations import major_of, refuse_newer
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
-from windlass._storage.shared.subscribers import changed_queues
+from windlass._storage.shared.subscribers import NO_QUEUE, changed_queues
 from windlass.errors import StorageReplaced, StoreBusy
 
 __all__ = ["PostgresJobs"]
@@ -184,6 +184,7 @@ class PostgresJobs:
                 rows = await self._turns.end(args, self._succeed_alone)
             else:
                 rows = await self._db.fetch(self._db.sql(_SUCCEED_UNKEPT), *args)
+            ((at, *answers, frees),) = rows
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
@@ -194,12 +195,14 @@ class PostgresJobs:
                 metadata_args(ordered),
             )
             try:
-                rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
+                ((at, *answers),) = await self._db.fetch(
+                    self._db.sql(_APPLY), now, durable, *args, twice, *flow
+                )
+                frees = True
             except FunctionError as refused:
                 raise await limit_error_of(self._db, refused) from None
-        self._db.wake()
+        self._db.wake(None if frees else {NO_QUEUE})
         self._on_ended(len(ordered))
-        at, *answers = rows[0]
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
 

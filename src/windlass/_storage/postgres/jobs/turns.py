@@ -63,7 +63,7 @@ class Turns:
         self._apart_until = 0.0
 
     async def end(self, args: Args, alone: Fetch) -> list[Row]:
-        """End claims; the rows are those of ``apply_successes``."""
+        """End claims; the rows are those of ``succeed`` in jobs.sql."""
         if self._ends is not None:
             return await alone(args)
         half = self._ends = _Half(args, asyncio.get_running_loop().create_future(), alone)
@@ -115,5 +115,5 @@ class Turns:
         words = first["extras"]
         half = len(words) // 2 if words is not None else 0
         verdicts, verbs = (words[:half], words[half:]) if words is not None else (None, None)
-        ends.answer([(first["due"], verdicts, verbs)])
+        ends.answer([(first["due"], verdicts, verbs, first["attempt"] == 1)])
         claim.answer(rows)

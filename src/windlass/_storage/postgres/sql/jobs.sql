@@ -30,7 +30,11 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
                                   $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
 
 -- name: succeed
-SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
+-- The last column: whether the end of these jobs may make others ready, by a limit or their queue.
+SELECT at, verdicts, verbs,
+       EXISTS (SELECT 1 FROM windlass.holds)
+       OR EXISTS (SELECT 1 FROM windlass.queues WHERE max_running IS NOT NULL)
+  FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
 -- name: end_and_claim
 SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras,
@@ -38,7 +42,10 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
   FROM windlass.end_and_claim($1, $2, $3::text::bigint[], $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- name: succeed_unkept
-SELECT at, verdicts, verbs FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5);
+SELECT at, verdicts, verbs,
+       EXISTS (SELECT 1 FROM windlass.holds)
+       OR EXISTS (SELECT 1 FROM windlass.queues WHERE max_running IS NOT NULL)
+  FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5);
 
 -- name: outlook
 -- A newer major version is for the claim to refuse.
