@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -22,7 +22,7 @@ from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.protocol.wakeups import Topic
+from windlass._storage.protocol.wakeups import Topic, WorkHints
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
 from windlass._storage.shared.subscribers import SharedWorkHints
@@ -58,11 +58,13 @@ class Tampered:
         """While set, nothing can be reached."""
         self.deaf = deaf
         """No hint ever arrives."""
+        self.exact: ExactHints | None = None
+        """The hints of its worker, if they come by hand."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
         if name == "wakeups":
-            return _Deaf() if self.deaf else found
+            return _Deaf(self.exact) if self.deaf else found
         return found if callable(found) or isinstance(found, bool) else _Part(self, name, found)
 
     @property
@@ -98,14 +100,37 @@ class _Part:
         return await method(*args, **options)
 
 
+class ExactHints:
+    """Hints that a test gives one worker by hand."""
+
+    exact: Final = True
+
+    def __init__(self) -> None:
+        self.give: Callable[[], bool] = lambda: False
+        """Give a hint; the answer is the worker's."""
+        self.wanted: Collection[str] = ()
+
+    def want(self, queues: Collection[str]) -> None:
+        self.wanted = queues
+
+    def close(self) -> None:
+        self.give = lambda: False
+
+
 class _Deaf:
+    def __init__(self, exact: ExactHints | None) -> None:
+        self._exact = exact
+
     def subscribe(
         self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
         return lambda: None
 
-    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
-        return SharedWorkHints(lambda: None)
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> WorkHints:
+        if self._exact is None:
+            return SharedWorkHints(lambda: None)
+        self._exact.give = callback
+        return self._exact
 
 
 # --- by hand -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from tests.worker.fixtures import Hook, World, logged, make_suspect, simulate, working
+from tests.worker.fixtures import ExactHints, Hook, World, logged, make_suspect, simulate, working
 from windlass import Backoff, Context
 from windlass._app.parts import parts_of
 from windlass._core.job.job import ClaimedJob
@@ -145,6 +145,59 @@ def test_polling_finds_what_no_hint_announced() -> None:
             await world.until(200)
         ((second, word),) = world.seen
         assert word == "unannounced"
+        assert second - 100.5 <= 2.0
+
+    simulate(scenario, poll=2)
+
+
+def test_an_exact_hint_is_followed_by_a_claim_without_a_look() -> None:
+    async def scenario(world: World) -> None:
+        speak = speaker(world)
+        store = await world.tampered(deaf=True)
+        store.exact = hints = ExactHints()
+        async with working(world.app, store=store):
+            await world.until(100)
+            assert list(hints.wanted) == ["default"]
+            looks = store.calls["jobs.outlook"]
+            await speak.enqueue("hinted")
+            assert hints.give()
+            await world.until(101)
+            assert store.calls["jobs.outlook"] == looks
+        assert world.seen == [(100.0, "hinted")]
+
+    simulate(scenario, poll=NEVER)
+
+
+def test_a_worker_without_room_passes_an_exact_hint_on() -> None:
+    async def scenario(world: World) -> None:
+        speak = speaker(world, seconds=50)
+        store = await world.tampered(deaf=True)
+        store.exact = hints = ExactHints()
+        async with working(world.app, store=store, slots=1):
+            await world.until(100)
+            await speak.enqueue("first")
+            assert hints.give()
+            await world.until(110)
+            assert list(hints.wanted) == []
+            await speak.enqueue("second")
+            assert not hints.give()
+            await world.until(160)
+            await world.until(210)
+        assert world.seen == [(100.0, "first"), (150.0, "second")]
+
+    simulate(scenario, poll=NEVER)
+
+
+def test_a_lost_exact_hint_costs_one_poll() -> None:
+    async def scenario(world: World) -> None:
+        speak = speaker(world)
+        store = await world.tampered(deaf=True)
+        store.exact = ExactHints()
+        async with working(world.app, store=store):
+            await world.until(100.5)
+            await speak.enqueue("unannounced")
+            await world.until(110)
+        ((second, _),) = world.seen
         assert second - 100.5 <= 2.0
 
     simulate(scenario, poll=2)
