@@ -44,7 +44,6 @@ _LOOK = timedelta(seconds=1)
 _LAST_CALL = 2.0
 _STRAY = "code of the app cancelled a task of this worker; the worker restarts it"
 
-
 WorkerLoop = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -201,6 +200,7 @@ class Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_CALL):
                     await self.engine.children.leave()
+        await self.engine.schedules.close()
         self.engine.runner.close()
         await self.engine.progress.close()
         await self.engine.lines.close()
@@ -310,14 +310,13 @@ class Worker:
         async def say() -> None:
             if await self._declaring.step():
                 scheduler.look()
+            self.engine.schedules.serve(self._declaring.on_every_worker, end)
 
-        what = "storing schedules"
-        saying = partial(
-            run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=self._news.bell
-        )
+        self.engine.schedules.serve(self._declaring.on_every_worker, end)
+        what, bell = "storing schedules", self._news.bell
+        saying = partial(run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=bell)
         cancels = CancelPoller(around.storage, self.engine.runner, self.engine.identity)
-        # It was said just now.
-        said = partial(saying, at_once=False)
+        said = partial(saying, at_once=False)  # it was said just now
         return [*parts, said, partial(scheduler.run, end), partial(cancels.run, end)]
 
     # --- lifecycle ---

@@ -113,6 +113,11 @@ class Claimer:
         self.quiet.set()
         self._wake.set()
 
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether the worker is neither stopping nor paused."""
+        return not self.quiet.is_set() and not self.resting
+
     def rest(self, *, resting: bool) -> None:
         """Claim no jobs until called again, or continue."""
         if resting is not self.resting:
