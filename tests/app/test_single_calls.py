@@ -95,11 +95,16 @@ def test_a_blocking_enqueue_is_told_to_listeners(tmp_path: Path) -> None:
 async def test_subscribers_hear_of_jobs_that_other_threads_store(tmp_path: Path) -> None:
     storage = await open_sqlite(tmp_path / "jobs.db")
     heard = asyncio.Event()
-    undo = storage.wakeups.subscribe(heard.set, ["default"])
+
+    def wake() -> bool:
+        heard.set()
+        return True
+
+    hints = storage.wakeups.work(wake, ["default"])
     answers = await asyncio.to_thread(storage.jobs.insert_here, [a_job()])
     assert answers is not None
     assert [answer.created for answer in answers] == [True]
     async with asyncio.timeout(30):
         await heard.wait()
-    undo()
+    hints.close()
     await storage.close()

@@ -307,6 +307,13 @@ async def until(condition: Callable[[], object], *, seconds: float = 5.0) -> Non
         await asyncio.sleep(0.001)
 
 
+async def eventually(look: Callable[[], Awaitable[object]], seconds: float = 20) -> None:
+    """Wait for something that can be read, and that another worker or process brings about."""
+    async with asyncio.timeout(seconds):
+        while not await look():  # noqa: ASYNC110 -- other processes set no events
+            await asyncio.sleep(0.01)
+
+
 async def register(storage: Storage, worker: str, *, lease: float = 30.0) -> None:
     """The row of a worker that is nobody."""
     await storage.workers.register(

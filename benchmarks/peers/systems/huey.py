@@ -1,7 +1,7 @@
 """Huey on SQLite or Redis.
 
 At most once: "Huey does not guarantee at-least-once delivery of messages, and does not do
-acknowledgement of completed tasks" (docs/consumer, "Consumer shutdown").
+acknowledgement of completed tasks" (Page consumer, "Consumer shutdown").
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Client:
 
 
 def worker(load: Load, number: int) -> Command:  # noqa: ARG001 -- workers have no names
-    # docs/consumer, "Worker types": threads when in doubt, greenlets for waiting; threads were the
+    # Page consumer, "Worker types": threads when in doubt, greenlets for waiting; threads were the
     # faster ones. Of 1, 2, 4 and 8 for jobs that do nothing, 4 were the fastest.
     threads = 4 if load == "noops" else 100
-    # docs/deployment: more than one consumer run with --no-periodic.
+    # Page deployment: more than one consumer run with --no-periodic.
     words = ["huey_consumer", f"{__name__}.huey", "--quiet", "--no-periodic"]
     return Command([*words, "--worker-type", "thread", "--workers", str(threads)], threads)

@@ -19,7 +19,7 @@ from benchmarks.peers.protocol import Call, Command, Load
 # Its command line takes a new loop of the current policy.
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
-# docs/discussions, "Mind the size of your PostgreSQL pool": with short jobs as many connections as
+# Page discussions, "Mind the size of your PostgreSQL pool": with short jobs as many connections as
 # jobs at once, plus one. Four is the pool's own minimum.
 app = App(connector=PsycopgConnector(conninfo=probe.url(), max_size=max(4, probe.slots() + 1)))
 
@@ -40,7 +40,7 @@ async def pick_up(asked_at: float) -> None:
     probe.ran(asked_at)
 
 
-# docs/howto/production/retry_stalled_jobs: without it, such jobs "will remain in the queue
+# Page howto/production/retry_stalled_jobs: without it, such jobs "will remain in the queue
 # forever".
 @app.periodic(cron="*/10 * * * *")
 @app.task(queueing_lock="retry_stalled_jobs", pass_context=True)
@@ -64,7 +64,7 @@ class Client:
         await _TASKS[call.task].defer_async(**call.arguments)
 
     async def enqueue_many(self, calls: Sequence[Call]) -> None:
-        # docs/howto/basics/batch_defer.
+        # Page howto/basics/batch_defer.
         await _TASKS[calls[0].task].batch_defer_async(*(call.arguments for call in calls))
 
     async def is_drained(self) -> bool:
@@ -75,7 +75,7 @@ class Client:
 
 
 def worker(load: Load, number: int) -> Command:  # noqa: ARG001 -- workers name themselves
-    # docs/howto/production/concurrency: 30 is its example, and was faster than 10 and 100.
+    # Page howto/production/concurrency: 30 is its example, and was faster than 10 and 100.
     slots = 30 if load == "noops" else 100
     return Command(
         ["procrastinate", f"--app={__name__}.app", "worker", f"--concurrency={slots}"], slots

@@ -15,7 +15,7 @@ from rq import Queue, Retry, Worker
 from benchmarks.peers import probe
 from benchmarks.peers.protocol import Call, Command, Load
 
-# docs/exceptions, "Retrying Failed Jobs". An abandoned job without retries is filed as failed.
+# Page exceptions, "Retrying Failed Jobs". An abandoned job without retries is filed as failed.
 _RETRY = Retry(max=3)
 
 
@@ -43,7 +43,7 @@ class Client:
         self._queue.enqueue(_path(call), kwargs=call.arguments, retry=_RETRY)
 
     async def enqueue_many(self, calls: Sequence[Call]) -> None:
-        # docs/index, "Bulk Job Enqueueing".
+        # Page index, "Bulk Job Enqueueing".
         self._queue.enqueue_many(
             [Queue.prepare_data(_path(call), kwargs=call.arguments, retry=_RETRY) for call in calls]
         )
@@ -61,7 +61,7 @@ def _path(call: Call) -> str:
 
 
 def worker(load: Load, number: int) -> Command:  # noqa: ARG001 -- workers name themselves
-    # docs/workers, "Performance Notes": a script of one's own imports the tasks before the fork.
+    # Page workers, "Performance Notes": a separate script imports the tasks before the fork.
     # One job at a time: "If you want to perform jobs concurrently, simply start more workers".
     return Command(["python", "-c", f"from {__name__} import work; work()"], slots=1)
 

@@ -22,7 +22,7 @@ asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 _AT_ONCE = 20
 """As many concurrent calls as the queue lets through, see `max_concurrent_ops`."""
 _RETRIES = 3
-"""docs/task, `retries`. With its default of one, a swept job is given up."""
+"""Page task, `retries`. With its default of one, a swept job is given up."""
 
 queue = Queue.from_url(probe.url())
 
@@ -47,7 +47,7 @@ async def pick_up(ctx: Any, *, asked_at: float) -> None:  # noqa: ARG001
     probe.ran(asked_at)
 
 
-# docs/worker: `concurrency`, "number of jobs to process concurrently".
+# Page worker: `concurrency`, "number of jobs to process concurrently".
 settings = {"queue": queue, "functions": [noop, nap, pick_up], "concurrency": probe.slots()}
 
 

@@ -13,7 +13,7 @@ from windlass._core.job.state import State
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.schedule.describe import describe_rule
 from windlass._core.schedule.rules import Manual
-from windlass._core.schedule.schedule import Schedule, ScheduleRun, planned_slots
+from windlass._core.schedule.schedule import Schedule, ScheduleRun, WorkerRun, planned_slots
 from windlass._core.values.redaction import (
     redacted_json,
     redacted_text,
@@ -54,6 +54,8 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Runs in a row that failed."""
     fired: int = 0
     left_out: int = 0
+    on_workers: Sequence[WorkerRun] = ()
+    """Of one that runs on every worker: the last run in each, the latest first."""
     breaker: BreakerState | None = None
     """Of its task, where it has one."""
     declared: bool = False
@@ -116,6 +118,7 @@ def _report(
         failures=state.failures,
         fired=state.fired,
         left_out=state.left_out,
+        on_workers=state.on_workers[::-1],
         breaker=breakers.get(_breaker(plan)),
         declared=state.written is not None,
         changed=_changed(plan, state.written),

@@ -182,6 +182,8 @@ class Windlass:
         - ``jitter``: delay each job at random by up to this time.
         - ``starts``, ``ends``: fire only between these instants.
         - ``breaker``: skip slots for a while after ten failures in a row. Default: True.
+        - ``on``: "one_worker" (default) enqueues one job per slot. "every_worker" runs the task at
+          each slot in every worker that serves its queue, without a job.
         """
         return ScheduleDecorator(self._parts.schedules, rule, **options)
 

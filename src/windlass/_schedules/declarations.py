@@ -14,7 +14,7 @@ from windlass._core.job.job import JobId, LimitUse
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.schedule.rules import Cron, Every, Manual, Once, Rule
-from windlass._core.schedule.schedule import Overlap, Schedule, turn_of
+from windlass._core.schedule.schedule import Overlap, RunsOn, Schedule, turn_of
 from windlass._core.values.handler import source_of
 from windlass._core.values.names import check_name, shown
 from windlass._settings.settings import Settings
@@ -59,6 +59,14 @@ def plan_schedule(
     """
     _check_call(name, call)
     task = call.task.settings
+    if outline.on == "every_worker":
+        if call.task.in_process:
+            message = (
+                f"schedule {name!r} runs in every worker itself: leave run_in='process' out of "
+                f"task {task.name!r}, or on='every_worker' out of the schedule"
+            )
+            raise InvalidArgument(message)
+        breaker = False  # a run without a job draws on no limit
     job = new_job(call, settings, JobId(""))
     specs = [*call.task.needs]
     uses = list(job.limits)
@@ -211,6 +219,7 @@ class ScheduleKeywords(TypedDict, total=False):
     starts: datetime | None
     ends: datetime | None
     breaker: bool
+    on: RunsOn
 
 
 class ScheduleDecorator:
@@ -231,6 +240,7 @@ class ScheduleDecorator:
         starts: datetime | None = None,
         ends: datetime | None = None,
         breaker: bool = True,
+        on: RunsOn = "one_worker",
     ) -> None:
         """Refuse what can be refused before there is a task."""
         check_rule(rule)
@@ -247,6 +257,7 @@ class ScheduleDecorator:
             overlap=overlap,
             starts=starts,
             ends=ends,
+            on=on,
             **written,
         )
 

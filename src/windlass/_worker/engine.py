@@ -17,11 +17,12 @@ from windlass._worker.finish.decisions import Decisions
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.registration import Registration
 from windlass._worker.run.context_host import WorkerContextHost
-from windlass._worker.run.execution import ActiveRuns, OwnTask, RunLimits
+from windlass._worker.run.execution import ActiveRuns, EndedRuns, OwnTask, RunLimits
 from windlass._worker.run.log_store import LogCollector
 from windlass._worker.run.progress import ProgressReporter
 from windlass._worker.run.runner import Runner, WorkerParts
 from windlass._worker.run.transaction_finish import FinishInTransaction
+from windlass._worker.scheduler.worker_schedules import WorkerSchedules
 
 __all__ = ["Engine", "WorkerDependencies"]
 
@@ -77,8 +78,15 @@ class Engine:
             own=self.own,
             children=self.children,
         )
-        self.runner: Runner = self._runner(active, parts)
+        self.runner: Runner = self._runner(self.finisher, active, parts)
         self.claimer: Claimer = self._claimer(worker, unrunnable, quiet)
+        self.schedules: WorkerSchedules = WorkerSchedules(
+            storage,
+            self.identity,
+            self._runner,
+            may_run=lambda job: job.queue in worker.served and self.claimer.takes_jobs,
+            chance=around.seams.chance,
+        )
 
     def _transactions(self, active: ActiveRuns) -> FinishInTransaction:
         settings, storage = self._around.settings, self._around.storage
@@ -92,7 +100,9 @@ class Engine:
             isolated=storage.transactions is None and settings.url.startswith("postgres"),
         )
 
-    def _runner(self, active: ActiveRuns, parts: WorkerParts) -> Runner:
+    def _runner(
+        self, ended: EndedRuns, active: ActiveRuns | None = None, parts: WorkerParts | None = None
+    ) -> Runner:
         settings = self._around.settings
         limits = RunLimits(
             result_limit=settings.result_limit,
@@ -104,7 +114,7 @@ class Engine:
         return Runner(
             self._around.tasks,
             self.host,
-            self.finisher,
+            ended,
             limits,
             layers=self._around.layers,
             active=active,

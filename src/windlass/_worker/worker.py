@@ -45,7 +45,6 @@ _LOOK = timedelta(seconds=1)
 _LAST_CALL = 2.0
 _STRAY = "code of the app cancelled a task of this worker; the worker restarts it"
 
-
 WorkerLoop = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -190,9 +189,7 @@ class Worker:
         return self.engine.children
 
     async def _put_down(self, heart: BackgroundLoop, leader: Leader, *, said: bool) -> None:
-        """Close what is left after the store was informed, or could not be: no call may
-        delay it.
-        """
+        """Close what is left after the store was informed, or could not be, without delay."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL):
                 await heart.stop()
@@ -203,6 +200,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL):
                 await self.engine.runner.leave()
+        await self.engine.schedules.close()
         self.engine.runner.close()
         await self.engine.progress.close()
         await self.engine.lines.close()
@@ -312,11 +310,13 @@ class Worker:
         async def say() -> None:
             if await self._declaring.step():
                 scheduler.look()
+            self.engine.schedules.serve(self._declaring.on_every_worker, end)
 
-        saying = partial(run_every, DECLARE_INTERVAL, say, stop=end, bell=self._news.bell)
+        self.engine.schedules.serve(self._declaring.on_every_worker, end)
+        what, bell = "storing schedules", self._news.bell
+        saying = partial(run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=bell)
+        said = partial(saying, at_once=False)  # it was said just now
         cancels = CancelPoller(around.storage, self.engine.runner, self.engine.identity)
-        # Not at once: it was said just now.
-        said = partial(saying, what="storing schedules", at_once=False)
         return [*parts, said, partial(scheduler.run, end), partial(cancels.run, end)]
 
     # --- lifecycle ---

@@ -18,6 +18,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Said, empty_file
 from tests.cli.processes import windlass
+from tests.worker.fixtures import eventually
 from windlass import Cron, Every, Manual, Once, Windlass
 from windlass._app.parts import parts_of
 from windlass._cli.main import main
@@ -47,6 +48,8 @@ FIELDS = {
     "fired",
     "left_out",
     "failures",
+    "on",
+    "on_workers",
     "breaker",
     "declared",
     "changed",
@@ -525,3 +528,30 @@ def test_the_page_tells_every_command_every_option_and_every_field() -> None:
         options = [name for option in command.params for name in option.opts]
         assert [name for name in options if name.startswith("--") and name not in text] == []
     assert [field for field in FIELDS | RUN if f"`{field}`" not in text] == []
+
+
+def test_a_schedule_of_every_worker_is_marked_and_shows_the_last_run_of_each(
+    everywhere: Diary,
+) -> None:
+    diary = everywhere
+
+    @diary.app.schedule(Every(0.05), on="every_worker")
+    @diary.app.task(name="refresh")
+    async def refresh() -> None: ...
+
+    async def ran() -> bool:
+        return bool((await diary.app.admin.schedules.get("refresh")).on_workers)
+
+    async def work() -> None:
+        async with diary.app.worker():
+            await eventually(ran)
+
+    diary.run(work())
+    assert "on every worker" in diary("list").out
+    shown = diary("show", "refresh").out
+    assert "on every worker, without a job" in shown
+    told = diary("show", "refresh", "--json").json
+    assert told["on"] == "every_worker"
+    (run,) = told["on_workers"]
+    assert run["outcome"] == "succeeded"
+    assert run["worker"] in shown

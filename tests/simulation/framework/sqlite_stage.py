@@ -219,6 +219,7 @@ class _Writer:
         self._recorder = recorder
         self._inner = InlineWriter(_WatchedTransactor(transactor, recorder), timings, disk)
         self.transactor = self._inner.transactor
+        self.run_here = self._inner.run_here
         self.close = self._inner.close
 
     def submit(

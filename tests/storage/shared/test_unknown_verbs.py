@@ -63,8 +63,8 @@ async def test_redis_shows_an_unknown_verb_as_text(redis_prefix: tuple[str, str]
     key = f"{{{prefix}}}:history:".encode() + bytes.fromhex(running.claim.job)
     run: Any = server.execute_command
     (entry,) = await run("LRANGE", key, 0, -1)
-    await run("LSET", key, 0, entry[:8] + b"\xc8" + entry[9:])
-    assert await shown(storage, running) == "unknown (200)"
+    await run("LSET", key, 0, entry[:8] + b"\x64" + entry[9:])
+    assert await shown(storage, running) == "unknown (100)"
     await server.aclose()
     await storage.close()
 

@@ -13,6 +13,7 @@ import pytest
 from tests.web.fixtures import BROWSER, Room, form_token, opened
 from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE, MARK
+from tests.worker.fixtures import eventually
 from windlass._app.parts import parts_of
 from windlass._core.job.outcome import GaveUp
 from windlass._core.schedule.rules import Cron, Every, Manual
@@ -264,3 +265,26 @@ async def test_hostile_names_and_arguments_are_text(room: Room) -> None:
 async def _as_admin(room: Room, path: str) -> httpx.Response:
     async with await room.logged_in() as admin:
         return await admin.get(path)
+
+
+async def test_a_schedule_of_every_worker_is_marked_and_shows_its_workers(room: Room) -> None:
+    send = room.app.tasks.find("send")
+    assert send is not None
+    room.app.schedule(Every(0.05), name="refresh", on="every_worker")(send.call("a@example.com"))
+    admin = room.app.admin
+
+    async def ran() -> bool:
+        return bool((await admin.schedules.get("refresh")).on_workers)
+
+    async with room.app.worker(queues=["mail"]):
+        await eventually(ran)
+    (run,) = (await admin.schedules.get("refresh")).on_workers
+    async with await room.logged_in(Role.VIEWER) as viewer:
+        assert "on every worker" in words((await viewer.get("/schedules")).text)
+        params = {"schedule": "refresh"}
+        page = words((await viewer.get("/schedules/one", params=params)).text)
+        assert "Last run on each worker" in page
+        assert run.worker in page
+        told = (await viewer.get("/api/v1/schedules/one", params=params)).json()
+        assert told["on"] == "every_worker"
+        assert told["on_workers"][0]["worker"] == run.worker

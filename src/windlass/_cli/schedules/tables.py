@@ -42,6 +42,9 @@ def schedule_row(shown: ShownSchedule) -> tuple[str, ...]:
     report = shown.report
     last = describe_outcome(report.runs[0].outcome) if report.runs else "none yet"
     when = report.words or report.problem
+    if report.plan is not None and report.plan.on == "every_worker":
+        when = f"{when}, on every worker"
+        last = describe_outcome(report.on_workers[0].outcome) if report.on_workers else last
     failures = f"{report.failures:,}" if report.failures else ""
     return report.name, when, report.state, _when(report.next_at, shown.now), last, failures
 
@@ -106,6 +109,10 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
     pairs += [
         ("run", f"{instant_in_zone(run.slot)}  {_outcome(run)}") for run in report.runs[:_RUNS]
     ]
+    pairs += [
+        ("worker", f"{run.worker}  {instant_in_zone(run.slot)}  {describe_outcome(run.outcome)}")
+        for run in report.on_workers[:_RUNS]
+    ]
     if report.failures:
         pairs.append(("failures", f"{report.failures:,} in a row"))
     pairs += [
@@ -125,9 +132,14 @@ def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     if job is None:
         return [("runs", "a chore of Windlass, without a job")]
     return [
-        ("runs", f"{job.task} on queue {job.queue}"),
+        ("runs", f"{job.task} on queue {job.queue}{_where(report)}"),
         ("arguments", job.payload.decode(errors="replace")),
     ]
+
+
+def _where(report: ScheduleReport) -> str:
+    every = report.plan is not None and report.plan.on == "every_worker"
+    return ", on every worker, without a job" if every else ""
 
 
 def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
@@ -181,6 +193,16 @@ def fields(shown: ShownSchedule) -> dict[str, Any]:
         "changed_by": report.changed_by or None,
         "changed_at": report.changed_at,
         "runs": [_run(run) for run in report.runs],
+        "on": None if plan is None else plan.on,
+        "on_workers": [
+            {
+                "worker": run.worker,
+                "slot": run.slot,
+                "outcome": run.outcome,
+                "ended_at": run.ended_at,
+            }
+            for run in report.on_workers
+        ],
         "breaker": None if report.breaker is None else _breaker(report.breaker),
         "task": None if job is None else job.task,
         "queue": None if job is None else job.queue,

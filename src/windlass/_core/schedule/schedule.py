@@ -13,7 +13,7 @@ import msgspec
 
 from windlass._core.job.job import JobId, LimitUse, NewJob
 from windlass._core.job.state import State
-from windlass._core.schedule.rules import Every, Once, Rule, latest_slots, next_slot
+from windlass._core.schedule.rules import Every, Manual, Once, Rule, latest_slots, next_slot
 from windlass._core.values.instants import aware, duration, from_us, to_us
 from windlass._core.values.names import shown
 from windlass.errors import InvalidArgument
@@ -24,10 +24,12 @@ __all__ = [
     "DueFirings",
     "Missed",
     "Overlap",
+    "RunsOn",
     "Schedule",
     "ScheduleRun",
     "ScheduleState",
     "TriggerAnswer",
+    "WorkerRun",
     "due_firings",
     "first_slot",
     "job_of_schedule",
@@ -50,11 +52,13 @@ _MOST = 10_000
 _REMEMBERED = 100
 _MOST_ACTIVE = 1_000
 """Each is remembered while it is active."""
+_WORKERS = 100  # whose last run is remembered
 _US = timedelta(microseconds=1)
 _NO_VERDICT = (State.CANCELLED, State.DISCARDED)
 _VERSION = "8"
 
 Overlap = Literal["skip", "queue", "allow"] | int
+RunsOn = Literal["one_worker", "every_worker"]
 
 
 class Missed(StrEnum):
@@ -82,6 +86,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter: timedelta = timedelta(0)
     starts: datetime | None = None
     ends: datetime | None = None
+    on: RunsOn = "one_worker"
+    """Every worker: each that serves the queue runs it at every slot, and no job is stored."""
 
     def __post_init__(self) -> None:
         set_to = msgspec.structs.force_setattr
@@ -109,6 +115,24 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.follows and self.overlap not in ("skip", 1):
             message = "with Every(after='end') no two runs overlap: leave overlap out"
             raise InvalidArgument(message)
+        if self.on != "one_worker":
+            self._check_every_worker()
+
+    def _check_every_worker(self) -> None:
+        if self.on != "every_worker":
+            message = f"on must be 'one_worker' or 'every_worker', got {shown(self.on)}"
+            raise InvalidArgument(message)
+        out = {
+            "after='end'": self.follows,
+            "Manual()": isinstance(self.rule, Manual),
+            "missed='all'": self.missed is Missed.ALL,
+            "overlap": self.overlap != "skip",
+            "jitter": bool(self.jitter),
+        }
+        for what in (name for name, given in out.items() if given):
+            message = f"with on='every_worker' a worker skips slots it cannot run: leave {what} out"
+            raise InvalidArgument(message)
+        msgspec.structs.force_setattr(self, "missed", Missed.SKIP)
 
     @property
     def follows(self) -> bool:
@@ -148,6 +172,15 @@ class ScheduleRun(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.job is not None and not self.outcome
 
 
+class WorkerRun(msgspec.Struct, frozen=True):
+    """The last run of a schedule in one worker, of those that run on every worker."""
+
+    worker: str
+    slot: datetime
+    outcome: str
+    ended_at: datetime
+
+
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known of a schedule but when it fires next."""
 
@@ -173,6 +206,8 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Runs in a row that failed, of those whose end is known here."""
     changed_by: str = ""
     changed_at: datetime | None = None
+    on_workers: tuple[WorkerRun, ...] = ()
+    """Of a schedule that runs on every worker: the last run in each, the latest at the end."""
     writer: str = ""
     """Which scheduler moved it on: two that do so at once would write the same but for this, and
     each must know whether the move was its own."""
@@ -186,6 +221,11 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def edited(self) -> bool:
         """Whether a person's numbers hold instead of the code's."""
         return self.written is not None and self.written != self.plan
+
+    def ran_on(self, run: WorkerRun) -> ScheduleState:
+        """Return the same with this run as the last in its worker."""
+        others = [one for one in self.on_workers if one.worker != run.worker]
+        return msgspec.structs.replace(self, on_workers=(*others[1 - _WORKERS :], run))
 
     def settled(self, ended: Mapping[JobId, str]) -> ScheduleState:
         """Return the same, knowing how runs that were active have ended."""

@@ -56,20 +56,18 @@ class Subscriber:
 
         No queues: nothing has changed.
         """
-        if self._called or not self._concerns(queues, topics):
+        if self._called or (queues is not None and not queues):
             return
-        self._called = True
-        # The loop may be closed: then there is no subscriber to wake, and the caller that made
-        # the change must not fail.
-        with suppress(RuntimeError):
-            self._schedule(self.wake)
-
-    def _concerns(self, queues: QueueNames, topics: Topics) -> bool:
-        if queues is not None and not queues:
-            return False
         if self._queues is not None:
-            return queues is None or not self._queues.isdisjoint(queues)
-        return self._topic is Topic.ANY or topics is None or self._topic in topics
+            concerned = queues is None or not self._queues.isdisjoint(queues)
+        else:
+            concerned = self._topic is Topic.ANY or topics is None or self._topic in topics
+        if concerned:
+            self._called = True
+            # The loop may be closed: then there is no subscriber to wake, and the caller that made
+            # the change must not fail.
+            with suppress(RuntimeError):
+                self._schedule(self.wake)
 
     def wake(self) -> None:
         """Call back now."""

@@ -18,7 +18,7 @@ from windlass._core.job.state import State, shown_state
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.schedule.rules import Rule
-from windlass._core.schedule.schedule import ScheduleRun
+from windlass._core.schedule.schedule import RunsOn, ScheduleRun, WorkerRun
 from windlass._core.values.metadata import Metadata
 from windlass._core.values.trace_context import shown_trace
 from windlass._storage.protocol.limits import LimitState
@@ -134,6 +134,10 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
     """Runs in a row that failed."""
     fired: int
     left_out: int
+    on: RunsOn | None
+    """Where each slot runs: on one worker, as a job, or on every worker, without one."""
+    on_workers: Sequence[WorkerRun]
+    """The last run in each worker, the latest first."""
     breaker: BreakerState | None
     declared: bool
     """Whether it comes from code."""
@@ -248,6 +252,8 @@ def schedule_body(report: ScheduleReport) -> ScheduleBody:
         failures=report.failures,
         fired=report.fired,
         left_out=report.left_out,
+        on=None if plan is None else plan.on,
+        on_workers=report.on_workers,
         breaker=report.breaker,
         declared=report.declared,
         changed=report.changed,

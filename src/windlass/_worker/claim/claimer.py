@@ -12,7 +12,7 @@ import msgspec
 
 from windlass._client.job_events import publish_expired_events
 from windlass._core.job.event import claimed_event
-from windlass._core.job.job import Claim, ClaimedJob, JobId, JobRecord
+from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.state import State
 from windlass._core.job.transition import release
 from windlass._observe.bus import Bus
@@ -20,6 +20,7 @@ from windlass._storage.protocol.jobs import ClaimReply, Verdict, Want
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.wakeups import WorkHints
 from windlass._worker.claim.slots import Slots
+from windlass._worker.claim.stray_claims import claimed_again
 from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.registration import Registration
@@ -133,6 +134,11 @@ class Claimer:
         """Take nothing more."""
         self.quiet.set()
         self._wake.set()
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether the worker is neither stopping nor paused."""
+        return not self.quiet.is_set() and not self.resting
 
     def rest(self, *, resting: bool) -> None:
         """Claim no jobs until called again, or continue."""
@@ -359,7 +365,7 @@ class Claimer:
         by = self._identity.id
         found = await self._storage.admin.get([claim.job for claim in strays])
         jobs = [
-            _claimed(job, claim, by)
+            claimed_again(job, claim, by)
             for claim, job in zip(strays, found, strict=True)
             if job is not None and (job.state, job.claim_number) == (State.RUNNING, claim.number)
         ]
@@ -375,27 +381,3 @@ class Claimer:
         applied = await self._storage.jobs.apply(releases)
         self._finisher.tell_given_back(jobs, releases, applied)
         return sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
-
-
-def _claimed(job: JobRecord, claim: Claim, worker: str) -> ClaimedJob:
-    """Return a stored job as the answer to its claim would have had it, as far as
-    events need it.
-    """
-    return ClaimedJob(
-        claim=claim,
-        task=job.task,
-        queue=job.queue,
-        payload=job.payload,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        budget=job.budget,
-        due=job.due,
-        started_at=job.started_at or job.due,
-        worker=worker,
-        lost=job.lost,
-        solo=job.solo,
-        tenant=job.tenant,
-        principal=job.principal,
-        correlation_id=job.correlation_id,
-        tags=job.tags,
-    )

@@ -80,6 +80,9 @@ def decide_firing(
     state = msgspec.structs.replace(
         state, left_out=state.left_out + missed, ended=after is None and not plan.follows
     )
+    if plan.on == "every_worker":  # each worker runs it by itself; the next slot is for people
+        state = msgspec.structs.replace(state, fired=state.fired + len(slots))
+        return FireDecision(known, write_of(known, state, after))
     if breaker_open:
         return FireDecision(
             known, write_of(known, skip_slots(state, slots, SKIPPED_BREAKER), after)

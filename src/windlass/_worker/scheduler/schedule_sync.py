@@ -36,6 +36,11 @@ class ScheduleSync:
         """The schedules of this process; it may still grow and shrink."""
         return self._said.keys()
 
+    @property
+    def on_every_worker(self) -> Collection[str]:
+        """Those of them that run on every worker."""
+        return [name for name, plan in self._said.items() if plan.on == "every_worker"]
+
     async def step(self) -> bool:
         """Store new plans, and report that the others still exist. Return whether one was new."""
         plans = await self._plans()

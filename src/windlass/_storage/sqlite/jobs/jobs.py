@@ -95,7 +95,7 @@ class SqliteJobs:
             solo=solo,
             head_start=span_us(head_start) if head_start else 0,
         )
-        await self._db.write(claim.run, _urgency(total))
+        await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
         if claim.expired or claim.damaged:
             self._db.subscribers.wake()  # for those who wait for their results
         for job in claim.damaged:
@@ -104,7 +104,8 @@ class SqliteJobs:
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         write = partial(apply, transitions=transitions)
-        applied = await self._db.write(write, _urgency(len(transitions)))
+        urgency = Urgency.SOON if len(transitions) < _MANY else Urgency.NORMAL
+        applied = await self._db.write(write, urgency)
         self._db.subscribers.wake()
         return applied
 
@@ -133,10 +134,6 @@ class SqliteJobs:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
         self._db.subscribers.wake()
         return answers
-
-
-def _urgency(jobs: int) -> Urgency:
-    return Urgency.SOON if jobs < _MANY else Urgency.NORMAL
 
 
 def _outlook(

@@ -94,6 +94,8 @@ def _policies(plan: Schedule) -> Iterator[tuple[str, str]]:
     if isinstance(plan.rule, Cron):
         yield "Expression", plan.rule.expression
         yield "Time zone", plan.rule.tz
+    if plan.on == "every_worker":
+        yield "Where", "on every worker that serves the queue, without a job"
     yield "Missed slots", _MISSED[plan.missed.value].format(most=plan.most_missed)
     overlap = plan.overlap
     if isinstance(overlap, str):
