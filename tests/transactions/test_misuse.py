@@ -11,6 +11,7 @@ import sqlalchemy
 
 from tests.transactions.drivers import DRIVERS
 from windlass import Context, Windlass
+from windlass._core.job.state import State
 from windlass._storage.postgres.transactions.transactions import UserTransactions
 from windlass.errors import ConfigError, InvalidArgument, JobFailed, SchemaMissing
 from windlass.testing import drain, isolated
@@ -191,7 +192,8 @@ async def test_an_isolated_app_stores_it_in_memory_and_needs_no_connection(
         third = await stores_no_result.enqueue()
         await drain(app)
         assert [await first.result(), await second.result()] == ["done", "done"]
-        assert (await third.refresh()).result is await third.result() is None
+        record = await third.refresh()
+        assert (record.state, record.result) == (State.SUCCEEDED, None)
 
 
 async def test_follow_up_work_remembers_its_parent(app: Windlass, postgres_url: str) -> None:
