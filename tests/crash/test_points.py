@@ -11,6 +11,7 @@ from tests.crash.harness.backends import SQLITE
 from tests.crash.harness.points import POINTS, Point
 from tests.crash.harness.processes import Process, stand_still, until
 from tests.crash.harness.scene import Scene
+from tests.crash.harness.store import SUCCEEDED
 from windlass._cli.worker_process.signals import TOGETHER
 
 pytestmark = pytest.mark.crash
@@ -67,6 +68,25 @@ def test_a_worker_dies_among_many_jobs(scene: Scene, name: str) -> None:
     dies(scene.worker("--slots", "3", point=name), name)
     scene.settle()
     scene.audit()
+
+
+@at_points_of(points.WORKER, on_servers=TELLING)
+def test_a_success_and_the_job_that_follows_it_are_stored_together_or_not_at_all(
+    scene: Scene, name: str
+) -> None:
+    scene.enqueue("pay", 0.01)
+    dies(scene.worker(point=name), name)
+    assert_together(scene)
+    scene.settle()
+    assert_together(scene)
+    assert len(scene.store.jobs()) == 2
+    scene.audit(unknown=1)
+
+
+def assert_together(scene: Scene) -> None:
+    jobs = scene.store.jobs()
+    paid = [job for job in jobs if job.task == "crash.pay" and job.state == SUCCEEDED]
+    assert len([job for job in jobs if job.task == "crash.thank"]) == len(paid)
 
 
 @at_points_of(points.OPENER)

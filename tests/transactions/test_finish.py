@@ -87,6 +87,24 @@ async def test_their_writes_and_the_success_are_one(
 
 
 @pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_a_task_that_stores_no_result_stores_none_with_their_transaction(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    async def body(ctx: Context, theirs: Theirs) -> object:
+        await theirs.write("one")
+        await finish(ctx, theirs, object())  # cannot be stored
+        await theirs.commit()
+        return object()
+
+    job = await task(app, driver, body, store_result=False).enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) is None
+    record = await job.refresh()
+    assert (record.state, record.result) == (State.SUCCEEDED, None)
+    assert orders(postgres_url) == ["one"]
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
 async def test_the_job_that_follows_a_success_is_part_of_their_transaction(
     app: Windlass, driver: Open, postgres_url: str
 ) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy
 
 from tests.transactions.drivers import DRIVERS
 from windlass import Context, Windlass
+from windlass._core.job.state import State
 from windlass._storage.postgres.transactions.transactions import UserTransactions
 from windlass.errors import ConfigError, InvalidArgument, JobFailed, SchemaMissing
 from windlass.testing import drain, isolated
@@ -181,11 +182,18 @@ async def test_an_isolated_app_stores_it_in_memory_and_needs_no_connection(
         ctx.finish_sync("done", connection=anything)
         return "not this"
 
+    @app.task(name="quiet", store_result=False)
+    async def stores_no_result(ctx: Context) -> None:
+        await ctx.finish(object(), connection=anything)
+
     with isolated(app):
         first = await on_the_loop.options(connection=anything).enqueue()
         (second,) = await app.enqueue_many([on_a_thread.call()], connection=anything)
+        third = await stores_no_result.enqueue()
         await drain(app)
         assert [await first.result(), await second.result()] == ["done", "done"]
+        record = await third.refresh()
+        assert (record.state, record.result) == (State.SUCCEEDED, None)
 
 
 async def test_follow_up_work_remembers_its_parent(app: Windlass, postgres_url: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.harness.effects import END, START, Effects
-from windlass import Backoff, Context, Windlass
+from windlass import Backoff, Context, Success, Windlass
 from windlass._tasks.task import Call, Task
 
 SETTINGS = {
@@ -48,6 +48,10 @@ class Shop:
         ):
             task = self.app.task(name=f"crash.{name}", backoff=Backoff.none())(handler)
             self.tasks[name] = task
+        thank = self.app.task(name="crash.thank", backoff=Backoff.none())(self._thank)
+        self.tasks["pay"] = self.app.task(
+            name="crash.pay", backoff=Backoff.none(), on_success=thank
+        )(self._pay)
 
     def call(
         self, name: str, *arguments: object, queue: str = "default", key: str | None = None
@@ -61,6 +65,14 @@ class Shop:
         halfway()
         self.effects.write(END, context)
         return context.claimed.claim.number
+
+    async def _pay(self, context: Context, seconds: float) -> int:
+        """The same, and a job follows its success."""
+        return await self._work(context, seconds)
+
+    async def _thank(self, context: Context, success: Success) -> int:
+        """Hears of a success."""
+        return await self._work(context, 0.0)
 
     def _grind(self, context: Context, seconds: float) -> int:
         """The same on a thread."""
