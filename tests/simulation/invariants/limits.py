@@ -247,7 +247,9 @@ class Replacing(Rule):
 
 
 class FollowUps(Rule):
-    """20: each final failure of a job that wants one has one follow-up; nothing else has."""
+    """20: each final failure of a job that wants one has one follow-up, and so has each success of
+    a steady one; nothing else has.
+    """
 
     def op_ended(self, op: str, changes: Sequence[Change]) -> None:
         causes = self.ledger.causes
@@ -255,6 +257,13 @@ class FollowUps(Rule):
             (change.job, change.before.claim_number)
             for change in changes
             if change.before is not None and ended(change) is Verb.FAIL
+        }
+        cheered = {
+            (change.job, change.before.claim_number)
+            for change in changes
+            if change.before is not None
+            and ended(change) is Verb.SUCCEED
+            and self.ledger.asked[change.job].task == "sim.steady"
         }
         born: defaultdict[tuple[JobId, int], list[JobId]] = defaultdict(list)
         for change in changes:
@@ -266,8 +275,11 @@ class FollowUps(Rule):
             elif op not in {"insert", "write"}:
                 self.ledger.object("2 no invention", f"{change.job} was made by {op}")
         for cause in born:
-            if cause not in failed:
-                self.ledger.object("20 follow-ups", f"{born[cause]} for {cause}: no failure")
+            if cause not in failed | cheered:
+                self.ledger.object("20 follow-ups", f"{born[cause]} for {cause}: no such end")
+        for cause in sorted(cheered):
+            if [self.ledger.asked[job].task for job in born[cause]] != ["sim.cheer"]:
+                self.ledger.object("20 follow-ups", f"{cause} succeeded and has {born[cause]}")
         for cause in sorted(failed):
             self._check(cause, born[cause])
 

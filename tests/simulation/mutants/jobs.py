@@ -627,7 +627,7 @@ def losses_are_counted_and_never_enough(patch: Patch) -> None:
 # --- single runs ------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 single runs", first=38)
+@mutant("memory", "24 single runs")
 def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     give_back = core_transition._given_back
 

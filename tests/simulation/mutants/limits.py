@@ -251,6 +251,18 @@ def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
     patch(ApplyRules, "follow", lambda self, job: None)
 
 
+@mutant("memory", "20 follow-ups")
+def a_success_is_stored_without_its_follow_up(patch: Patch) -> None:
+    accept = ApplyRules.accept
+
+    def alone(self: ApplyRules, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if verb is Verb.SUCCEED:
+            transition = msgspec.structs.replace(transition, then=None)
+        accept(self, row, transition, verb, now)
+
+    patch(ApplyRules, "accept", alone)
+
+
 @mutant("memory", "9 state edges", first=27)
 def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     end = ApplyRules.end
@@ -265,7 +277,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(ApplyRules, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=52)
+@mutant("memory", "20 follow-ups", first=120)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = ApplyRules.accept
 

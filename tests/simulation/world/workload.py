@@ -18,7 +18,7 @@ from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._tasks.context import Context
-from windlass._tasks.follow_ups import Failure
+from windlass._tasks.follow_ups import Failure, Success
 from windlass._tasks.limits import Limit, breaker_name
 from windlass._tasks.task import Task
 
@@ -101,8 +101,9 @@ class Seat:
             self.fussy: Task[[float, str], str] = app.task(
                 name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF, on_failure=taker
             )(fussy)
+        self.cheer: Task[[Success], str] = app.task(name="sim.cheer", queue="mail")(cheer)
         self.steady: Task[[float], str] = app.task(
-            name="sim.steady", queue="mail", backoff=_BACKOFF
+            name="sim.steady", queue="mail", backoff=_BACKOFF, on_success=self.cheer
         )(steady)
         self.keyed: Task[[float, str, int], str] = app.task(
             name="sim.keyed", queue="bulk", timeout=1.5, backoff=_BACKOFF, limits=[DESK]
@@ -154,6 +155,13 @@ async def fused(ctx: Context, seconds: float, mood: str) -> str:
 async def mourn(ctx: Context, failure: Failure) -> str:
     """Hears of one that has failed for good."""
     told = (JobId(failure.job_id), failure.task, failure.attempt)
+    ctx.state.lab.ledger.heard(ctx.claimed.claim.job, *told)
+    return await _run(ctx, 0.0, "steady")
+
+
+async def cheer(ctx: Context, success: Success) -> str:
+    """Hears of one that has succeeded."""
+    told = (JobId(success.job_id), success.task, success.attempt)
     ctx.state.lab.ledger.heard(ctx.claimed.claim.job, *told)
     return await _run(ctx, 0.0, "steady")
 
