@@ -127,7 +127,7 @@ def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     patch(MemoryDatabase, "held", held)
 
 
-@mutant("sqlite", first=13)
+@mutant("sqlite", first=30)
 def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
     judge = sqlite_apply._apply
 
@@ -438,7 +438,7 @@ def units_are_counted_too_low(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", low)
 
 
-@mutant("memory", first=7)
+@mutant("memory", first=60)
 def a_suspect_does_not_wait_to_be_alone(patch: Patch) -> None:
     heads = ClaimRules.heads
 
@@ -503,7 +503,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=133)
+@mutant("memory", first=60)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(StopCause.CANCEL))
 

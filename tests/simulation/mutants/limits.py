@@ -277,7 +277,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(ApplyRules, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=120)
+@mutant("memory", "20 follow-ups", first=155)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = ApplyRules.accept
 
