@@ -87,13 +87,13 @@ class PostgresStore(Store):
         return [StoredWorker(*row) for row in found]
 
     def rollups(self) -> list[StoredRollup]:
-        verbs = self.rows("SELECT finishing_verbs()")[0][0]
+        names = self.rows("SELECT counted_names()")[0][0]
         return [
             StoredRollup(
                 *(minute, queue, task, worker),
-                counts=json.dumps(_present(zip(verbs, counts, strict=True))),
-                wait=json.dumps(_present(enumerate(wait, first_wait))),
-                run=json.dumps(_present(enumerate(run, first_run))),
+                counts=json.dumps(_present(zip(names, counts, strict=False))),
+                wait=json.dumps(_present(enumerate(wait or (), first_wait or 0))),
+                run=json.dumps(_present(enumerate(run or (), first_run or 0))),
             )
             for minute, queue, task, worker, counts, first_wait, wait, first_run, run in self.rows(
                 _ROLLUPS

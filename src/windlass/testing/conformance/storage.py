@@ -56,7 +56,7 @@ class Ear:
         takes: bool = True,
     ) -> None:
         """``takes``: what a worker answers that is woken."""
-        self.called = asyncio.Event()
+        self.called: asyncio.Event = asyncio.Event()
         self._queues, self._takes = queues, takes
         self._hints: WorkHints | None = None
         if queues:
