@@ -2,12 +2,13 @@
 
 One process stores a job and a bare row in turn, call by call, so that a slow moment falls on both.
 ``await enqueue`` is held against the bare insert that is awaited, ``enqueue_sync`` against the one
-on the calling thread (`benchmarks.yardsticks.lone`). Nothing else runs meanwhile.
+on the calling thread, which is not the main one (`benchmarks.yardsticks.lone`). Nothing else runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 from benchmarks.child import loop_factory, run
@@ -62,17 +63,24 @@ def pairs(url: str, count: int) -> dict[str, list[float]]:
     app.noop.enqueue_sync(*_ARGUMENTS)  # makes the tables
     bare = bare_inserts(url)
     samples: dict[str, list[float]] = {name: [] for name in ("enqueue_sync", "bare_sync")}
-    for _ in range(_WARM + count):
+    serving = threading.Thread(target=_serve, args=(app, bare, _WARM + count, samples))
+    serving.start()
+    serving.join()
+    app.windlass.blocking.close()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        samples |= runner.run(_awaited(app, bare, _WARM + count))
+    return {name: seconds[_WARM:] for name, seconds in samples.items()}
+
+
+def _serve(app: App, bare: BareInserts, count: int, samples: dict[str, list[float]]) -> None:
+    """Call as a thread of a web server does."""
+    for _ in range(count):
         began = time.perf_counter()
         app.noop.enqueue_sync(*_ARGUMENTS)
         middle = time.perf_counter()
         bare.insert_now()
         samples["bare_sync"].append(time.perf_counter() - middle)
         samples["enqueue_sync"].append(middle - began)
-    app.windlass.blocking.close()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        samples |= runner.run(_awaited(app, bare, _WARM + count))
-    return {name: seconds[_WARM:] for name, seconds in samples.items()}
 
 
 async def _awaited(app: App, bare: BareInserts, count: int) -> dict[str, list[float]]:

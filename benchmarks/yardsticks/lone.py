@@ -46,7 +46,7 @@ class _Sqlite:
     def __init__(self, url: str) -> None:
         self._path = url.removeprefix("sqlite:///")
         self._asked: queue.SimpleQueue[asyncio.Future[None] | None] = queue.SimpleQueue()
-        self._here = self._open()
+        self._here: apsw.Connection | None = None
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -75,12 +75,14 @@ class _Sqlite:
         await future
 
     def insert_now(self) -> None:
+        self._here = self._here or self._open()
         self._store(self._here)
 
     async def close(self) -> None:
         self._asked.put(None)
         self._thread.join()
-        self._here.close()
+        if self._here is not None:
+            self._here.close()
 
 
 class _Postgres:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
+import pytest
 
 from windlass import Windlass
 from windlass._app.parts import parts_of
@@ -62,13 +66,49 @@ def test_a_blocking_enqueue_does_not_wait_for_the_background_loop(tmp_path: Path
 
     loop.call_soon_threadsafe(hold)
     assert held.wait(30)
-    try:
-        job = greet.enqueue_sync("second")
-    finally:
-        release.set()
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            job = threads.submit(greet.enqueue_sync, "second").result(30)
+        finally:
+            release.set()
     assert job.created
     assert app.blocking.refresh(job).task == "greet"
     app.blocking.close()
+
+
+def test_a_blocking_enqueue_gives_up_while_another_process_has_the_turn(tmp_path: Path) -> None:
+    app = shop(tmp_path)
+
+    @app.task(name="greet")
+    def greet(name: str) -> None: ...
+
+    greet.enqueue_sync("first")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD_TURN, str(tmp_path / "jobs.db-lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(greet.enqueue_sync, "second")
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        holder.stdin.close()
+        assert waiting.result(30).created
+    holder.wait(30)
+    holder.stdout.close()
+    app.blocking.close()
+
+
+_HOLD_TURN = """
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_a_blocking_enqueue_is_told_to_listeners(tmp_path: Path) -> None:

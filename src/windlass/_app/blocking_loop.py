@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -183,9 +184,13 @@ class BlockingLoop:
     def call_past(self, use: Callable[[Client], R | None]) -> R | None:
         """Call ``use`` on this thread, with the client that the loop has opened. None where there
         is no such client, or where `run` would refuse: `run` then does the work, or says why not.
+
+        None on the main thread, too: Ctrl+C and other signals raise there in the middle of things.
         """
         serving = self._serving
-        if serving is None or serving.green or _on_a_loop() or not serving.begin():
+        if serving is None or threading.current_thread() is threading.main_thread():
+            return None
+        if serving.green or _on_a_loop() or not serving.begin():
             return None
         try:
             client = self._connections.client_of(serving.loop)

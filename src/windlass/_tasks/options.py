@@ -74,6 +74,9 @@ class Program(msgspec.Struct, frozen=True):
                 f"{shown(command)}. No shell splits it: shlex.split(…) does"
             )
             raise InvalidArgument(message)
+        if isinstance(command[0], os.PathLike):
+            message = f"a program's command is a list of texts: write str(path) for {command[0]}"
+            raise InvalidArgument(message)
         for part in command:
             _check_word(part, "a part of a program's command")
         if not command[0]:

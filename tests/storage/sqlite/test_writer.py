@@ -16,6 +16,7 @@ import pytest
 from windlass._storage.sqlite.io import writer as writing
 from windlass._storage.sqlite.io.connection import FileSource, MemorySource, connect, disconnect
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
+from windlass._storage.sqlite.io.guards import FileWriteLock
 from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
 from windlass._storage.sqlite.io.writer import Urgency, Writer
@@ -791,6 +792,15 @@ async def test_a_thread_waits_for_no_other_process(writer: Writer, files: Databa
     disconnect(other)
     assert await asyncio.to_thread(writer.run_here, insert(2)) == 2
     assert stored(files) == [2]
+
+
+async def test_a_thread_does_not_wait_for_the_turn_of_another_process(
+    writer: Writer, files: DatabaseFiles
+) -> None:
+    await writer.submit(rows)
+    with FileWriteLock(files):  # another descriptor, as another process has
+        assert await asyncio.to_thread(writer.run_here, insert(1)) is None
+    assert stored(files) == []
 
 
 async def test_an_op_that_fails_on_the_calling_thread_stores_nothing(

@@ -354,3 +354,38 @@ async def test_many_jobs_share_few_processes() -> None:
         jobs = await busy.enqueue_many([task.call("pid") for _ in range(50)])
         pids = await asyncio.gather(*(job.result(timeout=20) for job in jobs))
     assert 1 <= len(set(pids)) <= 2
+
+
+# --- one process per job, and no more ---
+
+
+async def test_a_program_that_reads_nothing_runs_once_for_each_job(tmp_path: Path) -> None:
+    shop, ran = Windlass("memory://", lease=30), tmp_path / "ran"
+
+    @shop.task(run_in=Program(["sh", "-c", f"echo ran >> {ran}; echo 1"]), name="count")
+    def count() -> int:
+        raise NotImplementedError
+
+    async with shop, shop.worker(slots=4):
+        jobs = [await count.enqueue() for _ in range(40)]
+        assert [await job.result(timeout=30) for job in jobs] == [1] * 40
+    assert ran.read_text(encoding="ascii").splitlines() == ["ran"] * 40
+
+
+async def test_a_job_that_middleware_refuses_starts_no_program(tmp_path: Path) -> None:
+    shop, ran = Windlass("memory://", lease=30), tmp_path / "ran"
+
+    @shop.middleware
+    async def refuse(context: Context, call_next: Any) -> Any:
+        raise errors.InvalidArgument("not today")
+
+    @shop.task(run_in=Program(["sh", "-c", f"echo ran >> {ran}"]), name="wipe", max_attempts=1)
+    def wipe() -> None:
+        raise NotImplementedError
+
+    async with shop, shop.worker(slots=1):
+        job = await wipe.enqueue()
+        error = (await failed(job)).error
+        assert error is not None
+        assert error.message == "not today"
+    assert not ran.exists()

@@ -71,7 +71,7 @@ class _Position(msgspec.Struct, frozen=True):
     def of(cls, text: str) -> _Position:
         found = _CURSOR.fullmatch(text)
         if found is None:
-            message = f"after must be `next` of the page before, got {text[:60]!r}"
+            message = f"after takes the cursor that the page before ended with, got {text[:60]!r}"
             raise InvalidArgument(message)
         return cls(instant_of(min(int(found["at"]), LAST_US)), int(found["read"]))
 

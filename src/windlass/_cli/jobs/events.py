@@ -75,6 +75,8 @@ def events(target: str | None, url: str | None, *, as_json: bool, **asked: Any) 
         elif page.events:
             titles = ("when", "event", "task", "queue", "job", "worker")
             print_table(titles, map(_row, page.events))
+        elif page.next is None and any(asked[name] for name in _FILTERS):
+            click.echo("No event matches.")
         elif page.next is None:
             click.echo("There are no events. Windlass stores them if event_log = true is set.")
         if page.next is not None:
@@ -83,8 +85,14 @@ def events(target: str | None, url: str | None, *, as_json: bool, **asked: Any) 
 
 
 async def _page(app: Windlass, asked: dict[str, Any]) -> EventPage:
+    from windlass._client.event_log import EVENT_KINDS
     from windlass.admin import EventFilter
 
+    for kind in asked["kinds"]:
+        if kind not in EVENT_KINDS:
+            raise click.BadParameter(
+                f"{kind!r} is none of {', '.join(EVENT_KINDS)}.", param_hint="--kind"
+            )
     now = await app.admin.storage.now()
     until = asked["until"]
     wanted = EventFilter(**{name: asked[name] for name in _FILTERS})

@@ -87,7 +87,8 @@ class HostMeter:
     def _disk(self) -> dict[str, float]:
         with suppress(OSError):
             disk = shutil.disk_usage(self._root)
-            return {"disk_used": disk.total - disk.free, "disk_total": disk.total}
+            # As ``df`` counts: blocks that are reserved for the system are neither used nor free.
+            return {"disk_used": disk.used, "disk_total": disk.used + disk.free}
         return {}
 
 

@@ -322,6 +322,11 @@ class Runner:
         """Run the job in a process of its program; its middleware runs here, around the call."""
         run.move(on_loop=True)  # cancelling this body ends the program's run
         run.enter(entered=False)
+        if not program.warm:
+            started = functools.partial(run.enter, entered=True)
+            once = functools.partial(self._programs.run_once, program, call, started)
+            work = call_through_middleware(self._layers, call.context, once)
+            return await self._in_time(run, call.timeout, work)
         async with self._programs.lend(program) as lent:
             run.enter(entered=True)
 

@@ -1,8 +1,8 @@
 """A worker's turn: outcomes and the claim for their slots, asked for at once, in one transaction.
 
 A worker with few slots ends a few jobs, claims a few, and waits for the disk each time. Together
-they take one round trip and one sync. Nothing waits for its other half: what is asked for within
-one step of the event loop, or while a statement is under way, goes out together.
+they take one round trip and one sync. What is asked for within one step of the event loop goes out
+together. What is asked for while a statement is under way goes out after it, as on any connection.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class Turns:
         while self._ends is not None or self._claim is not None:
             ends, claim = self._ends, self._claim
             self._ends = self._claim = None
+            ends = None if ends is None or ends.future.done() else ends  # its caller is gone
+            claim = None if claim is None or claim.future.done() else claim
             halves = [half for half in (ends, claim) if half is not None]
             try:
                 if ends is None or claim is None or monotonic() < self._apart_until:

@@ -126,6 +126,10 @@ def _open_like(database: str, path: str) -> LockFile:
 class WriteLock(Protocol):
     """Something to hold around a write transaction."""
 
+    def enter_now(self) -> bool:
+        """Take it if it is free."""
+        ...
+
     def __enter__(self) -> object: ...
 
     def __exit__(
@@ -158,6 +162,15 @@ class FileWriteLock:
                 f"Cannot open {files.lock}: {error.strerror}. Check its permissions; processes "
                 f"that share a database need to be allowed to write this file too."
             ) from error
+
+    def enter_now(self) -> bool:
+        """Take it if no other process has it."""
+        if sys.platform != "win32":
+            try:
+                fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def __enter__(self) -> Self:
         if sys.platform != "win32":

@@ -85,6 +85,23 @@ class Transactor:
                 raise
             sleep(lock_pause())
 
+    def run_now(self, op: Op) -> Any:
+        """Run one op in a transaction and return its value or a `FailedOp`. StoreBusy: another
+        process is writing. Nothing is waited for.
+        """
+        if not self.source.turn.enter_now():
+            raise StoreBusy(f"{self.source.path} is being written by another process.")
+        try:
+            (result,) = self._transact([op])
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise self._translated(error) from error
+        except apsw.Error as error:
+            self.discard()
+            raise self._translated(error) from error
+        finally:
+            self.source.turn.__exit__(None, None, None)
+        return result
+
     def _transact(self, ops: Iterable[Op]) -> list[Any]:
         """Try once."""
         if self.connection is None:

@@ -336,6 +336,8 @@ class Writer:
     def run_here(self, op: Callable[[apsw.Connection, int], T]) -> T | None:
         """Run ``op`` in a write transaction on this thread. None: it was not run, because the
         writer, or another process, is writing.
+
+        Not for the main thread: a signal that raises there could leave a transaction open.
         """
         if not self._connection.acquire(blocking=False):
             return None
@@ -343,7 +345,7 @@ class Writer:
             if self._stopping or not self._queue.open or any(self._queue.lines):
                 return None
             began = monotonic()
-            (result,) = self.transactor.run([op], patience=0)
+            result = self.transactor.run_now(op)
         except StoreBusy:
             return None
         finally:
