@@ -61,7 +61,7 @@ def test_events_are_filtered_and_continue_where_a_page_ended(everywhere: Desk) -
     rest = desk(*always, "--newest", "--after", after)
     assert [one["kind"] for one in rest.json] == ["enqueued", "started"]
     assert rest.err == ""
-    assert "after must be" in desk(*always, "--after", "yesterday").err
+    assert "after takes" in desk(*always, "--after", "yesterday").err
 
 
 def test_a_job_that_is_not_stored_and_a_wrong_instant_are_refused(desk: Desk) -> None:
