@@ -26,7 +26,8 @@ def a_shop() -> Windlass:
 async def test_tasks_are_shown_before_their_first_job_and_with_their_last_error() -> None:
     async with opened(a_shop) as room, await room.logged_in(Role.VIEWER) as viewer:
         read = words((await viewer.get("/tasks")).text)
-        assert "send mail 0 0 0 0 0 0 0" in read
+        assert "send mail 0 0 0 0 0 0" in read
+        assert "Coalesced" not in read
         before = await read_live_state(room.app.admin)
         await room.app.tasks["fail"].enqueue()
         for _ in range(3):

@@ -37,6 +37,10 @@ class ProgramPools:
         """Lend a warm process of ``program`` for as long as a block lasts."""
         return self._pool_of(program).pool.lend()
 
+    async def run_warm(self, lent: Lent[ProgramProcess], call: ProgramCall) -> Any:
+        """Run a job in the lent process, or in another one if that has ended."""
+        return await (await lent.usable()).value(call)
+
     async def run_once(
         self, program: Program, call: ProgramCall, started: Callable[[], None]
     ) -> Any:

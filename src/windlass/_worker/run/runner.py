@@ -322,18 +322,15 @@ class Runner:
         """Run the job in a process of its program; its middleware runs here, around the call."""
         run.move(on_loop=True)  # cancelling this body ends the program's run
         run.enter(entered=False)
+        started = functools.partial(run.enter, entered=True)
         if not program.warm:
-            started = functools.partial(run.enter, entered=True)
             once = functools.partial(self._programs.run_once, program, call, started)
             work = call_through_middleware(self._layers, call.context, once)
             return await self._in_time(run, call.timeout, work)
         async with self._programs.lend(program) as lent:
-            run.enter(entered=True)
-
-            async def inner() -> Any:
-                return await (await lent.usable()).value(call)
-
-            work = call_through_middleware(self._layers, call.context, inner)
+            started()
+            warm = functools.partial(self._programs.run_warm, lent, call)
+            work = call_through_middleware(self._layers, call.context, warm)
             return await self._in_time(run, call.timeout, work)
 
     async def _in_child(self, run: Execution, task: Task[..., Any], children: ChildPool) -> Outcome:
