@@ -63,6 +63,10 @@ def test_a_job_given_back_more_often_than_its_history_holds_keeps_its_errors() -
     simulate(737, "memory")
 
 
+def test_a_beat_of_the_dead_that_arrives_late_puts_its_recovery_off() -> None:
+    simulate(1988, "memory")
+
+
 def test_a_call_that_stalls_beyond_the_last_job_is_waited_for() -> None:
     simulate(777, "sqlite")
 

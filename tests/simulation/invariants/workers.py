@@ -100,11 +100,22 @@ class Recovery(WorldRule):
         for worker, claims in held.items():
             row = self.ledger.workers.get(worker)
             beat = now if row is None else row.beat.total_seconds()
-            bound = max(beat, now) + LEASE + HEARTBEAT + 1.0 + _SLACK
-            self.later(bound - now, self._check, beat, claims)
+            self._check_after(max(beat, now), worker, beat, claims)
 
-    def _check(self, beat: float, claims: list[tuple[JobId, int]]) -> None:
+    def _check_after(
+        self, since: float, worker: str, beat: float, claims: list[tuple[JobId, int]]
+    ) -> None:
+        bound = since + LEASE + HEARTBEAT + 1.0 + _SLACK
+        self.later(bound - self.loop.time(), self._check, worker, beat, claims)
+
+    def _check(self, worker: str, beat: float, claims: list[tuple[JobId, int]]) -> None:
         now = self.loop.time()
+        row = self.ledger.workers.get(worker)
+        if row is not None and row.beat.total_seconds() > beat:
+            # The network has brought a beat of the dead after its death. The lease counts from it.
+            beat = row.beat.total_seconds()
+            self._check_after(beat, worker, beat, claims)
+            return
         late = [
             job
             for job, number in claims
