@@ -1,4 +1,4 @@
-"""What is being measured: a moving line on a terminal, plain lines elsewhere."""
+"""The progress display: a moving line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     backend: Backend
     requirements: tuple[str, ...]
-    """What pip installs into its environment. Pinned, so that a figure names what it is of."""
+    """The packages that pip installs into its environment. Their versions are pinned."""
     packages: tuple[str, ...]
     """Distributions whose versions are printed."""
     delivery: str
     caveat: str
-    """What one has to know beside the figures: what is not promised, or not there."""
+    """The limits of the system that a reader of its figures must know."""
     module: str = ""
 
     @property

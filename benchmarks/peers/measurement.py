@@ -42,7 +42,7 @@ _WARM_UP = 3
 
 
 class Samples(msgspec.Struct):
-    """What was measured of one entry, over all rounds."""
+    """The samples of one system, over all rounds."""
 
     versions: dict[str, str] = {}
     slots: dict[Load, int] = {}
@@ -128,7 +128,7 @@ class Subject:
     @contextmanager
     def _workers(self, commands: list[Command], url: str) -> Iterator[Crew]:
         # In memory where possible: the records must not be in the way of a store's syncs.
-        memory = Path("/dev/shm")  # noqa: S108 -- a new folder of its own
+        memory = Path("/dev/shm")  # noqa: S108 -- a new folder is made inside
         where = memory if memory.is_dir() else None
         with (
             tempfile.TemporaryDirectory(prefix="windlass-peers-", dir=where) as folder,

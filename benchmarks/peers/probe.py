@@ -1,4 +1,4 @@
-"""What runs inside a measured process: where the store is, and a record of every run.
+"""Runs inside a measured process: says where the store is, and records every run.
 
 Each run appends 16 bytes to a file that all worker processes share. The kernel keeps such small
 appends whole, also from forks and threads. A record costs about a microsecond, the same for every

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 __all__ = ["NAP_SECONDS", "Call", "Client", "Command", "Load", "chunks", "nap", "noop", "pick_up"]
 
 Load = Literal["noops", "naps"]
-"""What a worker is started for: jobs that do nothing, or jobs that sleep, 100 at once."""
+"""The jobs that a worker runs: jobs that do nothing, or jobs that sleep, 100 at once."""
 
 NAP_SECONDS = 0.010
 

@@ -8,7 +8,7 @@ __all__ = ["FULL", "QUICK", "TINY", "PeerSizes"]
 
 
 class PeerSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is made of."""
+    """The number of jobs, rounds and seconds of a run."""
 
     name: str
     rounds: int

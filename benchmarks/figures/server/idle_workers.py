@@ -87,7 +87,7 @@ async def serve_idle(url: str, workers: int) -> None:
             await stack.enter_async_context(app.windlass.worker(slots=SLOTS))
         answer("ready")
         async for count in requests():
-            while sum(len(app.picked_up) for app in apps) < count:  # noqa: ASYNC110 -- nobody tells
+            while sum(len(app.picked_up) for app in apps) < count:  # noqa: ASYNC110 -- there is no event
                 await asyncio.sleep(0.02)
             answer([seconds for app in apps for seconds in app.picked_up])
     for app in apps:

@@ -38,7 +38,7 @@ async def pick_up(ctx: Any, asked_at: float) -> None:  # noqa: ARG001
 
 
 class WorkerSettings:
-    """What the command ``arq`` reads."""
+    """The settings that the command ``arq`` reads."""
 
     functions: ClassVar[list[Any]] = [noop, nap, pick_up]
     redis_settings = RedisSettings.from_dsn(probe.url())

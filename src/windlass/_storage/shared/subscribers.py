@@ -26,7 +26,7 @@ __all__ = [
 QueueNames = Collection[str] | None
 """The queues that a change concerns; None: it may concern all of them."""
 NO_QUEUE = ""
-"""Stands among the queues of a change that makes no job ready, such as a stored success."""
+"""Names no queue: for a change that makes no job ready, such as a stored success."""
 Topics = Collection[Topic] | None
 """The topics that a change is about, besides `Topic.ANY`; None: it may be about all of them."""
 

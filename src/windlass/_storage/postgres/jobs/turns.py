@@ -86,8 +86,8 @@ class Turns:
         while self._ends is not None or self._claim is not None:
             ends, claim = self._ends, self._claim
             self._ends = self._claim = None
-            ends = None if ends is None or ends.future.done() else ends  # its caller is gone
-            claim = None if claim is None or claim.future.done() else claim
+            if claim is not None and claim.future.done():
+                claim = None  # its caller is gone: no worker would run the jobs. Outcomes are kept.
             halves = [half for half in (ends, claim) if half is not None]
             try:
                 if ends is None or claim is None or monotonic() < self._apart_until:
