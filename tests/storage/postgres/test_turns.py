@@ -125,18 +125,33 @@ async def test_an_end_that_the_server_refuses_fails_alone(
     assert (await look(storage, first)).state is State.RUNNING
 
 
-async def test_a_caller_that_is_cancelled_does_not_take_the_other_half_with_it(
+async def test_a_claim_whose_caller_is_cancelled_takes_no_job_and_no_outcome_with_it(
     storage: PostgresStorage,
 ) -> None:
     first = await started(storage)
-    await add(storage, a_job())
+    (second,) = await add(storage, a_job())
     claiming = asyncio.create_task(storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1))
     ending = asyncio.create_task(storage.jobs.apply([succeed(first, by="w1", result=b"1")]))
     await asyncio.sleep(0)
     claiming.cancel()
     applied = await ending
     assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
-    assert claiming.cancelled() or claiming.cancelling()
+    (waiting,) = await storage.admin.get([second])
+    assert waiting is not None
+    assert waiting.state is State.WAITING
+
+
+async def test_an_outcome_is_stored_though_its_caller_is_cancelled(
+    storage: PostgresStorage,
+) -> None:
+    first = await started(storage)
+    (second,) = await add(storage, a_job())
+    ending = asyncio.create_task(storage.jobs.apply([succeed(first, by="w1", result=b"1")]))
+    claiming = asyncio.create_task(storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1))
+    await asyncio.sleep(0)
+    ending.cancel()
+    assert ids((await claiming).jobs) == [second]
+    assert (await look(storage, first)).state is State.SUCCEEDED
 
 
 async def test_turns_beside_cancelled_limited_jobs_never_deadlock(postgres_url: str) -> None:
