@@ -215,3 +215,20 @@ async def test_a_second_claim_does_not_wait_for_the_first_one_to_be_sent(
 async def claim_none(storage: PostgresStorage) -> bool:
     reply = await storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1)
     return not reply.jobs
+
+
+async def test_a_large_claim_does_not_wait_for_outcomes_that_are_being_stored(
+    storage: PostgresStorage, outside: asyncpg.Connection
+) -> None:
+    first = await started(storage)
+    (second,) = await add(storage, a_job())
+    transaction = outside.transaction()
+    await transaction.start()
+    await outside.execute("SELECT FROM windlass.jobs WHERE seq = $1 FOR UPDATE", first.claim.seq)
+    storing = asyncio.create_task(storage.jobs.apply([succeed(first, by="w1", result=b"1")]))
+    reply = await storage.jobs.claim("w1", [Want(QUEUE, 100)], total=100)
+    assert ids(reply.jobs) == [second]
+    assert not storing.done()
+    await transaction.rollback()
+    applied = await storing
+    assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]

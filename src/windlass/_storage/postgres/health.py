@@ -46,7 +46,7 @@ async def server_health(database: PostgresDatabase, version: str) -> Mapping[str
         "version": version,
         "durability": database.durability,
         "pooled": "yes" if database.server.pooled else "no",
-        "pool": "at most 4 connections for each worker process",
+        "pool": "at most 5 connections for each worker process",
         "statement_timeout": STATEMENT_SECONDS,
         "retry_for": RETRY_SECONDS,
     }

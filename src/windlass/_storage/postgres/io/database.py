@@ -70,6 +70,8 @@ class PostgresDatabase:
         self.channel: str = channel_of(schema)
         self.work: PostgresConnection = PostgresConnection(server)
         self.side: PostgresConnection = PostgresConnection(server)
+        self.claims: PostgresConnection = PostgresConnection(server)
+        """For large claims: the server stores outcomes at the same time."""
         self.subscribers: Subscribers = Subscribers()
         self._notifier = Notifier(self._notify)
         self._notify_through: PostgresConnection | None = None
@@ -115,6 +117,10 @@ class PostgresDatabase:
         work = self.side.fetch(sql, *args, again=again, at_most=at_most)
         return await self.timings.measure(work, reads=reads)
 
+    async def fetch_claims(self, sql: str, *args: object) -> list[Row]:
+        """Do the same on the connection for large claims."""
+        return await self.timings.measure(self.claims.fetch(sql, *args), reads=False)
+
     async def fetch_told(
         self, sql: str, *args: object, at_most: float | None = None, aside: bool = False
     ) -> tuple[list[Row], bool]:
@@ -148,5 +154,5 @@ class PostgresDatabase:
     async def close(self) -> None:
         """Send the hints that wait, finish what is under way, let go of the connections."""
         await self._notifier.close()
-        await self.work.close()
-        await self.side.close()
+        for connection in (self.work, self.side, self.claims):
+            await connection.close()

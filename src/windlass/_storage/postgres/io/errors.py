@@ -155,8 +155,8 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
     "53300": (
         StorageUnavailable,
         (
-            "has no connection left. A worker process needs four; raise max_connections, or put "
-            "PgBouncer between"
+            "has no connection left. A worker process needs four, or five with 100 slots or more; "
+            "raise max_connections, or put PgBouncer between"
         ),
     ),
     "55P03": (

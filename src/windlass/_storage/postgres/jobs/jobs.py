@@ -62,6 +62,9 @@ _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
+_LARGE = 100
+"""Jobs in a claim, or outcomes, that are worth a statement of their own: the server carries out both
+at the same time. Below, they share one."""
 _SECONDS_EACH = 0.002
 """Seconds for storing a job on a slow server, beyond those of every call."""
 _NONE = timedelta(0)
@@ -131,6 +134,8 @@ class PostgresJobs:
         try:
             if solo:
                 *rows, about = await self._claim_alone(args)
+            elif total >= _LARGE:
+                *rows, about = await self._db.fetch_claims(self._db.sql(_CLAIM), *args)
             else:
                 *rows, about = await self._turns.claim(args, self._claim_alone)
         except FunctionError as refused:
@@ -180,10 +185,12 @@ class PostgresJobs:
         now, durable = self._db.instant(), self._db.durable
         if alike is not None:
             args = (now, durable, *alike)
-            if ordered[0].keep:
-                rows = await self._turns.end(args, self._succeed_alone)
-            else:
+            if not ordered[0].keep:
                 rows = await self._db.fetch(self._db.sql(_SUCCEED_UNKEPT), *args)
+            elif len(ordered) >= _LARGE:
+                rows = await self._succeed_alone(args)
+            else:
+                rows = await self._turns.end(args, self._succeed_alone)
             ((at, *answers, frees),) = rows
         else:
             args = transition_args(ordered)
