@@ -7,6 +7,7 @@ are medians. Run it on a quiet machine, or compare only the ratios.
 from __future__ import annotations
 
 import asyncio
+import compileall
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -153,6 +154,8 @@ def main(
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(MEASURES)}")
     sizes = TINY if tiny else QUICK if quick else FULL
     backends = BACKENDS if backend is None else (backend,)
+    # Where Python may not write what it compiles, every process would compile it again.
+    compileall.compile_dir(comparing.ROOT / "src", quiet=2)
     if against is None:
         by_backend = {one: [name for name in names if name in BY_BACKEND[one]] for one in backends}
         _run(sizes, {one: _measures(chosen) for one, chosen in by_backend.items()}, as_json_)

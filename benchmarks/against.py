@@ -23,7 +23,7 @@ from benchmarks.figure import Figure, Target, Unit
 from benchmarks.place import Place
 from benchmarks.stage import Listener, Rounds, Stage
 
-__all__ = ["UnknownCommit", "checked_out", "measure"]
+__all__ = ["ROOT", "UnknownCommit", "checked_out", "measure"]
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOTS = 200
@@ -47,7 +47,7 @@ def checked_out(commit: str) -> Iterator[Path]:
         tree = Path(folder) / "tree"
         _git("worktree", "add", "--detach", "--quiet", str(tree), commit)
         try:
-            # Nobody's first round is to pay for this.
+            # As the working tree is, before its first round.
             compileall.compile_dir(tree / "src", quiet=2)
             yield tree
         finally:
