@@ -31,6 +31,7 @@ from windlass._storage.postgres.jobs.insert import (
     extra_args,
     insert_answers,
     is_keyed,
+    lone_args,
     plain_args,
     raise_if_key_busy,
 )
@@ -55,7 +56,7 @@ __all__ = ["PostgresJobs"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
-_INSERT_KEYED = _SQL["insert_keyed"]
+_INSERT_ONE, _INSERT_KEYED = _SQL["insert_one"], _SQL["insert_keyed"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
@@ -93,6 +94,21 @@ class PostgresJobs:
 
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         """Answer also whether an earlier try may have stored them."""
+        unsure = False
+        if len(jobs) == 1 and (one := lone_args(jobs[0])) is not None:
+            stored, unsure = await self._insert_one(one)
+            if stored:
+                return [], unsure
+        rows, again = await self._insert_any(jobs)
+        return rows, unsure or again
+
+    async def _insert_one(self, args: Sequence[Any]) -> tuple[bool, bool]:
+        """Answer whether it was stored. If not, its id is stored, and `_insert_any` compares."""
+        sql, now, durable = self._db.sql(_INSERT_ONE), self._db.instant(), self._db.durable
+        rows, unsure = await self._db.fetch_told(sql, now, durable, *args, at_most=RETRY_SECONDS)
+        return rows[0][0], unsure
+
+    async def _insert_any(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
         extras = extra_args(jobs)
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
