@@ -99,14 +99,14 @@ class Producer:
             return jobs[0]
         if self.hooks.enqueue_hooks:
             call = self.hooks.changed_call(call)
-        job = self._loop.call_past(
-            lambda client: client.enqueue_here(self._completed(call), job_id)
-        )
+        # One id for both ways: the first may have stored the job, and its answer was lost.
+        one = self._connections.new_job_ids(1)[0] if job_id is None else job_id
+        job = self._loop.call_past(lambda client: client.enqueue_here(self._completed(call), one))
         if job is not None:
             return job
         by_name = isinstance(call.task, NamedTask)
         instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
-        work = self.enqueue_call(call, job_id=job_id, hooked=True)
+        work = self.enqueue_call(call, job_id=one, hooked=True)
         return self._loop.run(work, instead=instead)
 
     def task_named(self, name: str) -> Task[..., Any]:

@@ -232,9 +232,9 @@ class Client:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
 
-    def enqueue_here(self, call: Call[R], job_id: JobId | None = None) -> Job[R] | None:
+    def enqueue_here(self, call: Call[R], job_id: JobId) -> Job[R] | None:
         """Store one call on this thread, which is not the event loop's. None: the store cannot do
-        that now, or something on the event loop takes part.
+        that now, or something on the event loop takes part. Then `enqueue` it with the same id.
         """
         direct = self._direct
         if direct is None or self._bus.heard:

@@ -303,6 +303,7 @@ class DirectInserts(Protocol):
 
     def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
         """Store plain jobs as `JobStore.insert` does, on this thread, which is none of an event
-        loop. None: it cannot be done at once, and nothing was stored.
+        loop. None: it could not be done at once, or its answer was lost. Then insert the same jobs
+        by `JobStore.insert`, which finds out by their ids.
         """
         ...

@@ -23,7 +23,14 @@ from windlass._system.forks import keep_open, renew_in_child
 from windlass._system.seams import chance, monotonic
 from windlass.errors import StorageError
 
-__all__ = ["RETRY_SECONDS", "STATEMENT_SECONDS", "PostgresConnection", "PostgresServer", "Row"]
+__all__ = [
+    "RETRY_SECONDS",
+    "STATEMENT_SECONDS",
+    "PostgresConnection",
+    "PostgresServer",
+    "Row",
+    "leave_to_parent",
+]
 
 T = TypeVar("T")
 Row = Any
@@ -310,14 +317,19 @@ class PostgresConnection:
         connection, self._connection = self._connection, None
         self._closed, self._loop = True, None
         if connection is not None:
-            keep_open(connection)
-            found = socket_of(connection)
-            if found is not None and found.fileno() >= 0:
-                # Bytes that are still written to this descriptor, a goodbye above all, reach no
-                # server; and the server sees the parent's end when the parent ends.
-                nowhere = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nowhere, found.fileno(), inheritable=False)
-                os.close(nowhere)
+            leave_to_parent(connection)
+
+
+def leave_to_parent(connection: asyncpg.Connection) -> None:
+    """Neither use nor end a connection that the parent of this forked child has opened."""
+    keep_open(connection)
+    found = socket_of(connection)
+    if found is not None and found.fileno() >= 0:
+        # Bytes that are still written to this descriptor, a goodbye above all, reach no server; and
+        # the server sees the parent's end when the parent ends.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, found.fileno(), inheritable=False)
+        os.close(nowhere)
 
 
 async def _cancelled(connection: asyncpg.Connection) -> None:

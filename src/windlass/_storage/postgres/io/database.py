@@ -4,16 +4,24 @@ subscribers.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
-from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
+from windlass._storage.postgres.io.connection import (
+    RETRY_SECONDS,
+    PostgresConnection,
+    PostgresServer,
+    Row,
+)
+from windlass._storage.postgres.io.direct import DirectConnection
 from windlass._storage.postgres.io.notify import Notifier
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
-from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
 from windlass.errors import ConfigError
 
 __all__ = ["PostgresDatabase", "PostgresDurability", "channel_of", "in_schema", "quoted_schema"]
@@ -70,6 +78,8 @@ class PostgresDatabase:
         self.channel: str = channel_of(schema)
         self.work: PostgresConnection = PostgresConnection(server)
         self.side: PostgresConnection = PostgresConnection(server)
+        self._direct = DirectConnection(server)
+        self._loop = asyncio.get_running_loop()
         self.subscribers: Subscribers = Subscribers()
         self._notifier = Notifier(self._notify)
         self._notify_through: PostgresConnection | None = None
@@ -125,6 +135,21 @@ class PostgresDatabase:
         work = link.fetch_told(sql, *args, at_most=at_most)
         return await self.timings.measure(work, reads=False)
 
+    def fetch_here(self, sql: str, *args: object) -> list[Row] | None:
+        """Run one statement on this thread, which has no event loop. None: it was not carried out,
+        or its answer was lost.
+        """
+        began = monotonic()
+        rows = self._direct.fetch(sql, *args, within=RETRY_SECONDS)
+        if rows is not None:
+            self.timings.writes.add(monotonic() - began)
+        return rows
+
+    def wake_from_thread(self, queues: QueueNames) -> None:
+        """Wake subscribers after a commit on another thread than theirs."""
+        with suppress(RuntimeError):  # the loop has ended: workers find the jobs by polling
+            self._loop.call_soon_threadsafe(self.wake, queues)
+
     def wake(self, queues: QueueNames = None) -> None:
         """Wake subscribers after a commit: here at once, elsewhere by a hint."""
         self.subscribers.wake(queues, topics_of(queues))
@@ -150,3 +175,4 @@ class PostgresDatabase:
         await self._notifier.close()
         await self.work.close()
         await self.side.close()
+        await self._direct.close()

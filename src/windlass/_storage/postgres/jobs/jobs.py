@@ -92,6 +92,18 @@ class PostgresJobs:
         self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
         return answers
 
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Implement `DirectInserts`, for one plain job."""
+        args = lone_args(jobs[0]) if len(jobs) == 1 else None
+        if args is None:
+            return None
+        sql, now, durable = self._db.sql(_INSERT_ONE), self._db.instant(), self._db.durable
+        rows = self._db.fetch_here(sql, now, durable, *args)
+        if rows is None or not rows[0][0]:
+            return None
+        self._db.wake_from_thread({jobs[0].queue})
+        return [Inserted(jobs[0].id, created=True)]
+
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         """Answer also whether an earlier try may have stored them."""
         unsure = False
