@@ -155,7 +155,13 @@ class PostgresConnection:
             raise StorageError(f"PostgreSQL at {self.where} was closed; open the storage again.")
         limits = _CallTimeouts(monotonic(), within, at_most)
         self._loop = asyncio.get_running_loop()
+        if asyncio.current_task() in self._tasks:  # started by `start`, so no caller cancels it
+            return await self._in_turn(op, limits, again=again)
         return await asyncio.shield(self._spawn(self._in_turn(op, limits, again=again)))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run ``work``, which uses this connection, to its end, also if its caller is cancelled."""
+        return asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -280,6 +286,11 @@ class PostgresConnection:
                 self._server.note_lost(error)
         if connection is not None:
             connection.terminate()
+
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        while self._tasks and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(self._tasks)
 
     async def hang_up(self) -> None:
         """Give the connection back; the next statement opens a new one."""

@@ -172,6 +172,7 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """Send the hints that wait, finish what is under way, let go of the connections."""
+        await self.work.finish()  # inserts whose callers were cancelled have hints, too
         await self._notifier.close()
         await self.work.close()
         await self.side.close()

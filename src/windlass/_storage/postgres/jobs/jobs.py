@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -90,6 +91,19 @@ class PostgresJobs:
         answers = insert_answers(jobs, met, unsure=unsure)
         # No rows: all were stored.
         self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
+        return answers
+
+    def start_insert(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> asyncio.Future[Sequence[Inserted]]:
+        """Implement `StartedInserts`."""
+        return self._db.work.start(self._insert_and_tell(jobs, told))
+
+    async def _insert_and_tell(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> Sequence[Inserted]:
+        answers = await self.insert(jobs)
+        told(answers)
         return answers
 
     def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
