@@ -75,11 +75,13 @@ class Producer:
         if self.hooks.enqueue_hooks and not hooked:
             call = self.hooks.changed_call(call)
         call = self._completed(call)
-        try:
-            client = await self._connections.client()
-        except BaseException as error:  # noqa: BLE001 -- raised again, with the id
-            own = self._unopened(error, None if job_id is None else [job_id], 1)
-            raise own from own.__cause__
+        client = self._connections.client_here()
+        if client is None:
+            try:
+                client = await self._connections.client()
+            except BaseException as error:  # noqa: BLE001 -- raised again, with the id
+                own = self._unopened(error, None if job_id is None else [job_id], 1)
+                raise own from own.__cause__
         return await client.enqueue(call, job_id)
 
     def _completed(self, call: Call[R]) -> Call[R]:

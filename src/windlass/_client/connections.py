@@ -44,18 +44,16 @@ class Connections:
         self._refusal: str | None = None
 
     async def client(self) -> Client:
-        """Return the client of this event loop."""
-        try:
-            opened = self._open.get(asyncio.get_running_loop())
-        except RuntimeError:
-            opened = None  # `_opened` says what to do without an event loop
-        if opened is None or self._pid != os.getpid():
-            opened = await self._opened()
-        return opened.client
+        """Return the client of this event loop, which is opened if need be."""
+        return self.client_here() or (await self._opened()).client
 
-    def client_of(self, loop: asyncio.AbstractEventLoop) -> Client | None:
-        """Return the client that this process has opened on another event loop, if it has."""
-        opened = self._open.get(loop)
+    def client_here(self) -> Client | None:
+        """Return the client of the running event loop, if this process has opened it."""
+        return self.client_of(asyncio._get_running_loop())  # noqa: SLF001 -- None: no loop runs
+
+    def client_of(self, loop: asyncio.AbstractEventLoop | None) -> Client | None:
+        """Return the client that this process has opened on an event loop, if it has."""
+        opened = None if loop is None else self._open.get(loop)
         return None if opened is None or self._pid != os.getpid() else opened.client
 
     async def storage(self) -> Storage:

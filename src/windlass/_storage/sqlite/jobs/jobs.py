@@ -76,7 +76,8 @@ class SqliteJobs:
         """Implement `StartedInserts`."""
 
         def stored(answers: Sequence[Inserted]) -> None:
-            self._db.subscribers.wake(changed_queues(jobs, answers))
+            if self._db.subscribers:
+                self._db.subscribers.wake(changed_queues(jobs, answers))
             told(answers)
 
         op: Callable[[apsw.Connection, int], Sequence[Inserted]]
@@ -86,7 +87,7 @@ class SqliteJobs:
     def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
         """Implement `DirectInserts`."""
         answers = self._db.write_here(partial(insert, jobs=jobs, strict=True))
-        if answers is not None:
+        if answers is not None and self._db.subscribers:
             self._db.wake_from_thread(changed_queues(jobs, answers))
         return answers
 
