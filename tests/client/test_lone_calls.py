@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
@@ -29,7 +29,10 @@ class Flushes:
         self.together: list[Sequence[int]] = []
         self.batcher: Batcher[int, int] = Batcher(self.flush, largest=10, start=self.start)
 
-    def start(self, items: Sequence[int]) -> asyncio.Future[Sequence[int]]:
+    def start(
+        self, items: Sequence[int], told: Callable[[Sequence[int]], None]
+    ) -> asyncio.Future[Sequence[int]]:
+        del told  # these flushes tell nothing
         future: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
         self.alone.append((items, future))
         return future

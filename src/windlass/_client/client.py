@@ -35,7 +35,6 @@ from windlass._storage.protocol.jobs import (
     DirectInserts,
     Inserted,
     Settled,
-    StartedInserts,
     starts_inserts,
 )
 from windlass._storage.protocol.storage import Storage
@@ -68,6 +67,9 @@ R = TypeVar("R")
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
 _Call = tuple[Sequence[Item], "asyncio.Future[Sequence[Reply]]"]
+_Start = Callable[
+    [Sequence[Item], Callable[[Sequence[Reply]], None]], "asyncio.Future[Sequence[Reply]]"
+]
 
 _FLUSH = 1000
 """The largest number of jobs in a merged flush; one call may be larger."""
@@ -91,13 +93,16 @@ class Batcher(Generic[Item, Reply]):
         flush: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]],
         *,
         largest: int,
-        start: Callable[[Sequence[Item]], asyncio.Future[Sequence[Reply]]] | None = None,
+        start: _Start[Item, Reply] | None = None,
+        tell: Callable[[Sequence[Item], Sequence[Reply]], None] = lambda _items, _replies: None,
     ) -> None:
         """``flush`` answers item by item; ``largest`` bounds what is merged, not a single call.
         ``start`` begins to flush a call that is alone: it costs neither a task nor a second future.
+        ``tell`` hears of all that was flushed, here: a caller that is cancelled meanwhile cannot.
         """
         self._flush = flush
         self._start = start
+        self._tell = tell
         self._largest = largest
         self._waiting: deque[_Call[Item, Reply]] = deque()
         self._alone: asyncio.Future[Sequence[Reply]] | None = None
@@ -107,23 +112,17 @@ class Batcher(Generic[Item, Reply]):
         """Flush ``items`` together with other waiting calls; all or nothing for this call."""
         if not items:
             return []
-        under_way = self._under_way
-        if under_way is None and self._start is not None:
-            self._alone = self._start(items)
+        # Done: it was cancelled before its first step, so that it could not say so.
+        drains = self._task is not None and not self._task.done()
+        if self._start is not None and self._alone is None and not drains:
+            self._alone = self._start(items, functools.partial(self._tell, items))
             self._alone.add_done_callback(self._after_one)
             return await self._alone
         future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, future))
-        if under_way is None:
+        if self._alone is None and not drains:
             self._task = asyncio.get_running_loop().create_task(self._drain())
         return await future
-
-    @property
-    def _under_way(self) -> asyncio.Future[Any] | None:
-        if self._alone is not None:
-            return self._alone
-        # Done: it was cancelled before its first step, so that it could not say so.
-        return None if self._task is None or self._task.done() else self._task
 
     def _after_one(self, alone: asyncio.Future[Sequence[Reply]]) -> None:
         self._alone = None
@@ -132,7 +131,7 @@ class Batcher(Generic[Item, Reply]):
 
     async def idle(self) -> None:
         """Wait until nothing is under way."""
-        while (under_way := self._under_way) is not None:
+        while (under_way := self._alone or self._task) is not None and not under_way.done():
             await asyncio.wait([under_way])
 
     async def _drain(self) -> None:
@@ -148,6 +147,7 @@ class Batcher(Generic[Item, Reply]):
                         items = [item for call in calls for item in call[0]]
                     try:
                         replies = await self._flush(items)
+                        self._tell(items, replies)
                     except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
                         batches += _halved(calls, error)
                         continue
@@ -214,10 +214,11 @@ class Client:
         self._settings = settings
         self._new_ids = seams.new_job_ids
         self._bus = bus
-        start = self._starter(storage.jobs) if starts_inserts(storage.jobs) else None
-        self._inserts: Inserter = Batcher(self._insert, largest=_FLUSH, start=start)
+        start = storage.jobs.start_insert if starts_inserts(storage.jobs) else None
+        insert, tell = storage.jobs.insert, self._tell
+        self._inserts: Inserter = Batcher(insert, largest=_FLUSH, start=start, tell=tell)
         # Separate, because a unique conflict may wait for another client's open transaction.
-        self._keyed: Inserter = Batcher(self._insert, largest=_FLUSH)
+        self._keyed: Inserter = Batcher(insert, largest=_FLUSH, tell=tell)
         self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._direct = storage.jobs if isinstance(storage.jobs, DirectInserts) else None
@@ -231,17 +232,6 @@ class Client:
         """Wrap every insert. Without a wrapper it costs nothing."""
         self._direct = None  # it would go past the wrapper
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
-
-    def _starter(
-        self, jobs: StartedInserts
-    ) -> Callable[[Sequence[NewJob]], asyncio.Future[Sequence[Inserted]]]:
-        return lambda news: jobs.start_insert(news, functools.partial(self._tell, news))
-
-    async def _insert(self, news: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store jobs and tell of them, here: a caller that is cancelled meanwhile cannot."""
-        replies = await self._storage.jobs.insert(news)
-        self._tell(news, replies)
-        return replies
 
     def _tell(self, news: Sequence[NewJob], replies: Sequence[Inserted]) -> None:
         if not self._bus.heard:

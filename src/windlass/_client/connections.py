@@ -49,11 +49,13 @@ class Connections:
 
     def client_here(self) -> Client | None:
         """Return the client of the running event loop, if this process has opened it."""
-        return self.client_of(asyncio._get_running_loop())  # noqa: SLF001 -- None: no loop runs
+        # None where no loop runs: `_opened` says what to do then.
+        opened = self._open.get(asyncio._get_running_loop())  # type: ignore[arg-type]  # noqa: SLF001
+        return None if opened is None or self._pid != os.getpid() else opened.client
 
-    def client_of(self, loop: asyncio.AbstractEventLoop | None) -> Client | None:
-        """Return the client that this process has opened on an event loop, if it has."""
-        opened = None if loop is None else self._open.get(loop)
+    def client_of(self, loop: asyncio.AbstractEventLoop) -> Client | None:
+        """Return the client that this process has opened on another event loop, if it has."""
+        opened = self._open.get(loop)
         return None if opened is None or self._pid != os.getpid() else opened.client
 
     async def storage(self) -> Storage:

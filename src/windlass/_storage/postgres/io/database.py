@@ -17,7 +17,7 @@ from windlass._storage.postgres.io.connection import (
     PostgresServer,
     Row,
 )
-from windlass._storage.postgres.io.direct import DirectConnection
+from windlass._storage.postgres.io.direct import PostgresDirectConnection
 from windlass._storage.postgres.io.notify import Notifier
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
@@ -30,6 +30,10 @@ PostgresDurability = Literal["full", "normal"]
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
+
+# A hint need not be on disk: without this its commit waits for a sync, and the next insert for it.
+_NOTIFY = """SELECT pg_notify($1, $2)
+  FROM (SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS unsynced"""
 
 
 def quoted_schema(name: str) -> str:
@@ -78,7 +82,7 @@ class PostgresDatabase:
         self.channel: str = channel_of(schema)
         self.work: PostgresConnection = PostgresConnection(server)
         self.side: PostgresConnection = PostgresConnection(server)
-        self._direct = DirectConnection(server)
+        self._direct = PostgresDirectConnection(server)
         self._loop = asyncio.get_running_loop()
         self.subscribers: Subscribers = Subscribers()
         self._notifier = Notifier(self._notify)
@@ -163,7 +167,7 @@ class PostgresDatabase:
 
     async def _notify(self, text: str) -> None:
         link = self._notify_through or self.work
-        await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
+        await link.fetch(_NOTIFY, self.channel, text)
 
     @property
     def sender(self) -> str:

@@ -10,17 +10,18 @@ import asyncpg
 from windlass._storage.postgres.io.connection import Row, leave_to_parent
 from windlass._storage.postgres.io.errors import StatementTimeout, translate
 from windlass._storage.postgres.io.server import PostgresServer
+from windlass._storage.shared.reader_thread import run_on_reader_thread
 from windlass._system.forks import keep_open, renew_in_child
 from windlass._system.seams import monotonic
 
-__all__ = ["DirectConnection"]
+__all__ = ["PostgresDirectConnection"]
 
 _PAUSE = 5.0
 """Seconds without a further try after the server refused this connection."""
 _CLOSE_SECONDS = 2.0
 
 
-class DirectConnection:
+class PostgresDirectConnection:
     """One connection, used by one thread at a time, and only where nothing goes wrong.
 
     It never waits for its turn and never tries again. Its caller then uses a `PostgresConnection`,
@@ -97,7 +98,7 @@ class DirectConnection:
         """Let the call under way finish, then hang up. Safe to repeat, on any loop."""
         self._closed = True
         if self._runner is not None or self._turn.locked():
-            await asyncio.to_thread(self._close_in_turn)  # this thread's loop is running
+            await run_on_reader_thread(self._close_in_turn)  # the loop of this thread is running
 
     def _close_in_turn(self) -> None:
         with self._turn:

@@ -12,7 +12,7 @@ from windlass._core.values.instants import to_us
 from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Argument, Dialer
-from windlass._storage.redis.io.direct import DirectConnection
+from windlass._storage.redis.io.direct import RedisDirectConnection
 from windlass._storage.redis.io.scripts import Script, script
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, Topics
 from windlass._storage.timings import Timings
@@ -51,7 +51,7 @@ class RedisDatabase:
         self._epoch, self._replicas = epoch, replicas
         self._work = self.line()
         self.side: LoopConnection = self.line()
-        self._direct = None if replicas else DirectConnection(dialer, calls)
+        self._direct = None if replicas else RedisDirectConnection(dialer, calls)
         self._loop = asyncio.get_running_loop()
         self._closed = False
 

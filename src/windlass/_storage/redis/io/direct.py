@@ -19,13 +19,13 @@ from windlass._storage.redis.io.dialer import (
 from windlass._storage.redis.io.scripts import Script
 from windlass._system.seams import monotonic
 
-__all__ = ["DirectConnection"]
+__all__ = ["RedisDirectConnection"]
 
 _PAUSE = 5.0
 """Seconds without a further try after the server refused this connection."""
 
 
-class DirectConnection:
+class RedisDirectConnection:
     """One connection, used by one thread at a time, and only where nothing goes wrong.
 
     It never waits for its turn, tries nothing again and loads no script. Its caller then uses a

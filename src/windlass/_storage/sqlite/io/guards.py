@@ -73,7 +73,13 @@ class FileGuard:
         Linux must store a new time of a file with the first write after each look at it: to look at
         the -wal file for every commit makes commits a fifth slower.
         """
-        folder = _folder_state_of(self._folder)
+        try:
+            found = os.stat(self._folder)  # noqa: PTH116 -- Path would double its cost
+        except OSError:
+            folder = None  # a look at the files says what is wrong
+        else:
+            changed, touched = found.st_mtime_ns, found.st_ctime_ns
+            folder = _FolderState(found.st_dev, found.st_ino, changed, touched)
         if folder is not None and folder == self._unchanged and monotonic() < self._next_look:
             return
         for path, opened in zip(self._names, (self.database, self._wal, self._shm), strict=True):
@@ -112,14 +118,6 @@ def replaced_file_error(path: str) -> StorageReplaced:
         f"{path} was deleted or replaced while it was open, so nothing more is written to it. "
         f"Put the file back or choose another one, and restart the process."
     )
-
-
-def _folder_state_of(folder: str) -> _FolderState | None:
-    try:
-        found = os.stat(folder)  # noqa: PTH116 -- one a transaction; Path would double its cost
-    except OSError:
-        return None  # a look at the files says what is wrong
-    return _FolderState(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def file_identity_of(path: str) -> FileIdentity | None:

@@ -76,8 +76,10 @@ def insert(
     Neighbours of one kind share a statement, so the order of insertion is the order given. Not
     ``strict``: a stored id is a repeated call, with any payload.
     """
-    if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN and _is_new(connection, jobs[0], now):
-        return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
+    if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
+        connection.execute(_INSERT_PLAIN, _plain_rows(jobs, now)[0])
+        if connection.changes() == 1:
+            return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
     if any(job.limits for job in jobs):
         require_limits(connection, jobs)
@@ -104,12 +106,6 @@ def insert(
     if lanes is not None:
         lanes.settle()
     return answers
-
-
-def _is_new(connection: apsw.Connection, job: NewJob, now: int) -> bool:
-    """Store a plain job, which most calls are; False: its id is stored."""
-    connection.execute(_INSERT_PLAIN, _plain_rows((job,), now)[0])
-    return connection.changes() == 1
 
 
 def _refuse_others(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:

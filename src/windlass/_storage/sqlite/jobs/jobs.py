@@ -76,8 +76,7 @@ class SqliteJobs:
         """Implement `StartedInserts`."""
 
         def stored(answers: Sequence[Inserted]) -> None:
-            if self._db.subscribers:
-                self._db.subscribers.wake(changed_queues(jobs, answers))
+            self._db.subscribers.wake(changed_queues(jobs, answers))
             told(answers)
 
         op: Callable[[apsw.Connection, int], Sequence[Inserted]]
