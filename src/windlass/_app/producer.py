@@ -75,11 +75,13 @@ class Producer:
         if self.hooks.enqueue_hooks and not hooked:
             call = self.hooks.changed_call(call)
         call = self._completed(call)
-        try:
-            client = await self._connections.client()
-        except BaseException as error:  # noqa: BLE001 -- raised again, with the id
-            own = self._unopened(error, None if job_id is None else [job_id], 1)
-            raise own from own.__cause__
+        client = self._connections.client_here()
+        if client is None:
+            try:
+                client = await self._connections.client()
+            except BaseException as error:  # noqa: BLE001 -- raised again, with the id
+                own = self._unopened(error, None if job_id is None else [job_id], 1)
+                raise own from own.__cause__
         return await client.enqueue(call, job_id)
 
     def _completed(self, call: Call[R]) -> Call[R]:
@@ -99,14 +101,14 @@ class Producer:
             return jobs[0]
         if self.hooks.enqueue_hooks:
             call = self.hooks.changed_call(call)
-        job = self._loop.call_past(
-            lambda client: client.enqueue_here(self._completed(call), job_id)
-        )
+        # One id for both ways: the first may have stored the job, and its answer was lost.
+        one = self._connections.new_job_ids(1)[0] if job_id is None else job_id
+        job = self._loop.call_past(lambda client: client.enqueue_here(self._completed(call), one))
         if job is not None:
             return job
         by_name = isinstance(call.task, NamedTask)
         instead = f"{'app' if by_name else call.task.name.rpartition('.')[2]}.enqueue(...)"
-        work = self.enqueue_call(call, job_id=job_id, hooked=True)
+        work = self.enqueue_call(call, job_id=one, hooked=True)
         return self._loop.run(work, instead=instead)
 
     def task_named(self, name: str) -> Task[..., Any]:

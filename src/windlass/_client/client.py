@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
@@ -30,7 +31,12 @@ from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.jobs import DirectInserts, Inserted, Settled
+from windlass._storage.protocol.jobs import (
+    DirectInserts,
+    Inserted,
+    Settled,
+    starts_inserts,
+)
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass._system.seams import Seams
@@ -61,6 +67,9 @@ R = TypeVar("R")
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
 _Call = tuple[Sequence[Item], "asyncio.Future[Sequence[Reply]]"]
+_Start = Callable[
+    [Sequence[Item], Callable[[Sequence[Reply]], None]], "asyncio.Future[Sequence[Reply]]"
+]
 
 _FLUSH = 1000
 """The largest number of jobs in a merged flush; one call may be larger."""
@@ -76,33 +85,54 @@ class Batcher(Generic[Item, Reply]):
     latency, a busy one pays one round trip for many calls.
 
     A flush that fails for good is halved by calls until the failing call is alone and gets the
-    error. Cancelling a caller never cancels a flush.
+    error. Cancelling a caller never cancels a flush that others share.
     """
 
     def __init__(
-        self, flush: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]], *, largest: int
+        self,
+        flush: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]],
+        *,
+        largest: int,
+        start: _Start[Item, Reply] | None = None,
+        tell: Callable[[Sequence[Item], Sequence[Reply]], None] = lambda _items, _replies: None,
     ) -> None:
-        """``flush`` answers item by item; ``largest`` bounds what is merged, not a single call."""
+        """``flush`` answers item by item; ``largest`` bounds what is merged, not a single call.
+        ``start`` begins to flush a call that is alone: it costs neither a task nor a second future.
+        ``tell`` hears of all that was flushed, here: a caller that is cancelled meanwhile cannot.
+        """
         self._flush = flush
+        self._start = start
+        self._tell = tell
         self._largest = largest
         self._waiting: deque[_Call[Item, Reply]] = deque()
+        self._alone: asyncio.Future[Sequence[Reply]] | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, items: Sequence[Item]) -> Sequence[Reply]:
         """Flush ``items`` together with other waiting calls; all or nothing for this call."""
         if not items:
             return []
+        # Done: it was cancelled before its first step, so that it could not say so.
+        drains = self._task is not None and not self._task.done()
+        if self._start is not None and self._alone is None and not drains:
+            self._alone = self._start(items, functools.partial(self._tell, items))
+            self._alone.add_done_callback(self._after_one)
+            return await self._alone
         future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, future))
-        # Done: it was cancelled before its first step, so that it could not say so.
-        if self._task is None or self._task.done():
+        if self._alone is None and not drains:
             self._task = asyncio.get_running_loop().create_task(self._drain())
         return await future
 
+    def _after_one(self, alone: asyncio.Future[Sequence[Reply]]) -> None:
+        self._alone = None
+        if self._waiting:
+            self._task = alone.get_loop().create_task(self._drain())
+
     async def idle(self) -> None:
         """Wait until nothing is under way."""
-        while (task := self._task) is not None and not task.done():
-            await asyncio.wait([task])
+        while (under_way := self._alone or self._task) is not None and not under_way.done():
+            await asyncio.wait([under_way])
 
     async def _drain(self) -> None:
         calls: list[_Call[Item, Reply]] = []
@@ -117,6 +147,7 @@ class Batcher(Generic[Item, Reply]):
                         items = [item for call in calls for item in call[0]]
                     try:
                         replies = await self._flush(items)
+                        self._tell(items, replies)
                     except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
                         batches += _halved(calls, error)
                         continue
@@ -183,9 +214,11 @@ class Client:
         self._settings = settings
         self._new_ids = seams.new_job_ids
         self._bus = bus
-        self._inserts: Inserter = Batcher(self._insert, largest=_FLUSH)
+        start = storage.jobs.start_insert if starts_inserts(storage.jobs) else None
+        insert, tell = storage.jobs.insert, self._tell
+        self._inserts: Inserter = Batcher(insert, largest=_FLUSH, start=start, tell=tell)
         # Separate, because a unique conflict may wait for another client's open transaction.
-        self._keyed: Inserter = Batcher(self._insert, largest=_FLUSH)
+        self._keyed: Inserter = Batcher(insert, largest=_FLUSH, tell=tell)
         self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._direct = storage.jobs if isinstance(storage.jobs, DirectInserts) else None
@@ -200,21 +233,19 @@ class Client:
         self._direct = None  # it would go past the wrapper
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
-    async def _insert(self, news: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store jobs and tell of them, here: a caller that is cancelled meanwhile cannot."""
-        replies = await self._storage.jobs.insert(news)
-        if self._bus.heard:
-            for new, reply in zip(news, replies, strict=True):
-                if reply.created and (not reply.repeated or new.id in self._untold):
-                    self._untold.discard(new.id)
-                    self._bus.publish(enqueued_event(new))
-                elif not reply.created:
-                    self._bus.publish(
-                        JobCoalesced(
-                            job=reply.id, task=new.task, queue=new.queue, replaced=reply.replaced
-                        )
+    def _tell(self, news: Sequence[NewJob], replies: Sequence[Inserted]) -> None:
+        if not self._bus.heard:
+            return
+        for new, reply in zip(news, replies, strict=True):
+            if reply.created and (not reply.repeated or new.id in self._untold):
+                self._untold.discard(new.id)
+                self._bus.publish(enqueued_event(new))
+            elif not reply.created:
+                self._bus.publish(
+                    JobCoalesced(
+                        job=reply.id, task=new.task, queue=new.queue, replaced=reply.replaced
                     )
-        return replies
+                )
 
     async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:
         """Store one call, merged with calls that are enqueued at the same time."""
@@ -232,9 +263,9 @@ class Client:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
 
-    def enqueue_here(self, call: Call[R], job_id: JobId | None = None) -> Job[R] | None:
+    def enqueue_here(self, call: Call[R], job_id: JobId) -> Job[R] | None:
         """Store one call on this thread, which is not the event loop's. None: the store cannot do
-        that now, or something on the event loop takes part.
+        that now, or something on the event loop takes part. Then `enqueue` it with the same id.
         """
         direct = self._direct
         if direct is None or self._bus.heard:

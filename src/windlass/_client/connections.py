@@ -44,14 +44,14 @@ class Connections:
         self._refusal: str | None = None
 
     async def client(self) -> Client:
-        """Return the client of this event loop."""
-        try:
-            opened = self._open.get(asyncio.get_running_loop())
-        except RuntimeError:
-            opened = None  # `_opened` says what to do without an event loop
-        if opened is None or self._pid != os.getpid():
-            opened = await self._opened()
-        return opened.client
+        """Return the client of this event loop, which is opened if need be."""
+        return self.client_here() or (await self._opened()).client
+
+    def client_here(self) -> Client | None:
+        """Return the client of the running event loop, if this process has opened it."""
+        # None where no loop runs: `_opened` says what to do then.
+        opened = self._open.get(asyncio._get_running_loop())  # type: ignore[arg-type]  # noqa: SLF001
+        return None if opened is None or self._pid != os.getpid() else opened.client
 
     def client_of(self, loop: asyncio.AbstractEventLoop) -> Client | None:
         """Return the client that this process has opened on another event loop, if it has."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -500,6 +501,25 @@ async def test_an_insert_after_a_backup_was_put_in_place_is_refused(
     (tmp_path / "backup").rename(files.path)
     with pytest.raises(StorageReplaced):
         await writer.submit(insert(2))
+
+
+@pytest.mark.parametrize("what", ["path", "wal"])
+@pytest.mark.parametrize("how", ["delete", "move", "replace"])
+async def test_a_file_that_goes_is_noticed_at_the_next_commit(
+    writer: Writer, files: DatabaseFiles, what: str, how: str
+) -> None:
+    file = Path(getattr(files, what))
+    await writer.submit(insert(1))
+    os.utime(file.parent, (0, 0))  # long unchanged: the next commit remembers its state
+    await writer.submit(insert(2))
+    if how == "delete":
+        file.unlink()
+    else:
+        file.rename(file.with_name("elsewhere"))
+    if how == "replace":
+        file.write_bytes(file.with_name("elsewhere").read_bytes())
+    with pytest.raises(StorageReplaced, match="deleted or replaced"):
+        await writer.submit(insert(3))
 
 
 async def test_a_database_that_cannot_be_opened_fails_every_op_and_is_tried_again(

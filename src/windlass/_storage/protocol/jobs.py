@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -22,9 +23,11 @@ __all__ = [
     "JobStore",
     "Outlook",
     "Settled",
+    "StartedInserts",
     "TransitionAnswer",
     "Verdict",
     "Want",
+    "starts_inserts",
 ]
 
 
@@ -303,6 +306,27 @@ class DirectInserts(Protocol):
 
     def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
         """Store plain jobs as `JobStore.insert` does, on this thread, which is none of an event
-        loop. None: it cannot be done at once, and nothing was stored.
+        loop. None: it could not be done at once, or its answer was lost. Then insert the same jobs
+        by `JobStore.insert`, which finds out by their ids.
         """
         ...
+
+
+class StartedInserts(Protocol):
+    """A `JobStore` that begins to store jobs at the call, before anything is awaited."""
+
+    def start_insert(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> asyncio.Future[Sequence[Inserted]]:
+        """Store jobs as `JobStore.insert` does. ``told`` gets the answers of jobs that were stored,
+        on this event loop, also if the future was cancelled meanwhile: its caller is gone, and
+        others must hear of the jobs. Jobs whose storing had not begun may be dropped then.
+        """
+        ...
+
+
+def starts_inserts(jobs: JobStore) -> TypeGuard[StartedInserts]:
+    """Tell whether a store is one of `StartedInserts`. Its class is asked: an object around a store
+    that passes unknown names on may change what `JobStore.insert` does.
+    """
+    return hasattr(type(jobs), "start_insert")

@@ -177,6 +177,32 @@ BEGIN
     END IF;
 END $$;
 
+-- `insert_plain_jobs` for one job that is due now. False: its id is stored, and nothing was done; the
+-- caller asks `insert_plain_jobs` by which call. Scalars, and `commit_durably` written out: arrays and
+-- a function called from here take a third of the whole.
+CREATE OR REPLACE FUNCTION insert_plain_job(
+    p_at timestamptz, p_durable boolean, p_id uuid, p_queue text, p_task text, p_priority integer,
+    p_max_attempts integer, p_payload bytea
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    IF p_durable THEN
+        IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+    ELSE
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    INSERT INTO jobs (id, ready, priority, due, created_at, max_attempts, budget, queue, task,
+                      payload)
+    VALUES (p_id, 1, p_priority, v_now, v_now, p_max_attempts, p_max_attempts, p_queue, p_task,
+            p_payload)
+    ON CONFLICT (id) DO NOTHING;
+    RETURN FOUND;
+END $$;
+
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
 -- that no job needs may be NULL as a whole. Durations are microseconds.
 --   p_durable   see `commit_durably`; NULL in the user's transaction

@@ -23,7 +23,14 @@ from windlass._system.forks import keep_open, renew_in_child
 from windlass._system.seams import chance, monotonic
 from windlass.errors import StorageError
 
-__all__ = ["RETRY_SECONDS", "STATEMENT_SECONDS", "PostgresConnection", "PostgresServer", "Row"]
+__all__ = [
+    "RETRY_SECONDS",
+    "STATEMENT_SECONDS",
+    "PostgresConnection",
+    "PostgresServer",
+    "Row",
+    "leave_to_parent",
+]
 
 T = TypeVar("T")
 Row = Any
@@ -148,7 +155,13 @@ class PostgresConnection:
             raise StorageError(f"PostgreSQL at {self.where} was closed; open the storage again.")
         limits = _CallTimeouts(monotonic(), within, at_most)
         self._loop = asyncio.get_running_loop()
+        if asyncio.current_task() in self._tasks:  # started by `start`, so no caller cancels it
+            return await self._in_turn(op, limits, again=again)
         return await asyncio.shield(self._spawn(self._in_turn(op, limits, again=again)))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run ``work``, which uses this connection, to its end, also if its caller is cancelled."""
+        return asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -274,6 +287,11 @@ class PostgresConnection:
         if connection is not None:
             connection.terminate()
 
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        while self._tasks and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(self._tasks)
+
     async def hang_up(self) -> None:
         """Give the connection back; the next statement opens a new one."""
         self._users += 1
@@ -310,14 +328,19 @@ class PostgresConnection:
         connection, self._connection = self._connection, None
         self._closed, self._loop = True, None
         if connection is not None:
-            keep_open(connection)
-            found = socket_of(connection)
-            if found is not None and found.fileno() >= 0:
-                # Bytes that are still written to this descriptor, a goodbye above all, reach no
-                # server; and the server sees the parent's end when the parent ends.
-                nowhere = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nowhere, found.fileno(), inheritable=False)
-                os.close(nowhere)
+            leave_to_parent(connection)
+
+
+def leave_to_parent(connection: asyncpg.Connection) -> None:
+    """Neither use nor end a connection that the parent of this forked child has opened."""
+    keep_open(connection)
+    found = socket_of(connection)
+    if found is not None and found.fileno() >= 0:
+        # Bytes that are still written to this descriptor, a goodbye above all, reach no server; and
+        # the server sees the parent's end when the parent ends.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, found.fileno(), inheritable=False)
+        os.close(nowhere)
 
 
 async def _cancelled(connection: asyncpg.Connection) -> None:

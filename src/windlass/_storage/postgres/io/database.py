@@ -4,16 +4,24 @@ subscribers.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
-from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
+from windlass._storage.postgres.io.connection import (
+    RETRY_SECONDS,
+    PostgresConnection,
+    PostgresServer,
+    Row,
+)
+from windlass._storage.postgres.io.direct import PostgresDirectConnection
 from windlass._storage.postgres.io.notify import Notifier
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
-from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
 from windlass.errors import ConfigError
 
 __all__ = ["PostgresDatabase", "PostgresDurability", "channel_of", "in_schema", "quoted_schema"]
@@ -22,6 +30,10 @@ PostgresDurability = Literal["full", "normal"]
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
+
+# A hint need not be on disk: without this its commit waits for a sync, and the next insert for it.
+_NOTIFY = """SELECT pg_notify($1, $2)
+  FROM (SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS unsynced"""
 
 
 def quoted_schema(name: str) -> str:
@@ -72,6 +84,8 @@ class PostgresDatabase:
         self.side: PostgresConnection = PostgresConnection(server)
         self.claims: PostgresConnection = PostgresConnection(server)
         """For large claims: the server stores outcomes at the same time."""
+        self._direct = PostgresDirectConnection(server)
+        self._loop = asyncio.get_running_loop()
         self.subscribers: Subscribers = Subscribers()
         self._notifier = Notifier(self._notify)
         self._notify_through: PostgresConnection | None = None
@@ -131,6 +145,21 @@ class PostgresDatabase:
         work = link.fetch_told(sql, *args, at_most=at_most)
         return await self.timings.measure(work, reads=False)
 
+    def fetch_here(self, sql: str, *args: object) -> list[Row] | None:
+        """Run one statement on this thread, which has no event loop. None: it was not carried out,
+        or its answer was lost.
+        """
+        began = monotonic()
+        rows = self._direct.fetch(sql, *args, within=RETRY_SECONDS)
+        if rows is not None:
+            self.timings.writes.add(monotonic() - began)
+        return rows
+
+    def wake_from_thread(self, queues: QueueNames) -> None:
+        """Wake subscribers after a commit on another thread than theirs."""
+        with suppress(RuntimeError):  # the loop has ended: workers find the jobs by polling
+            self._loop.call_soon_threadsafe(self.wake, queues)
+
     def wake(self, queues: QueueNames = None) -> None:
         """Wake subscribers after a commit: here at once, elsewhere by a hint."""
         self.subscribers.wake(queues, topics_of(queues))
@@ -144,7 +173,7 @@ class PostgresDatabase:
 
     async def _notify(self, text: str) -> None:
         link = self._notify_through or self.work
-        await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
+        await link.fetch(_NOTIFY, self.channel, text)
 
     @property
     def sender(self) -> str:
@@ -153,6 +182,7 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """Send the hints that wait, finish what is under way, let go of the connections."""
+        await self.work.finish()  # inserts whose callers were cancelled have hints, too
         await self._notifier.close()
-        for connection in (self.work, self.side, self.claims):
+        for connection in (self.work, self.side, self.claims, self._direct):
             await connection.close()

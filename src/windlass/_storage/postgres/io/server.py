@@ -57,6 +57,11 @@ class PostgresServer:
         self._read_only: BaseException | None = None
         """The error of a statement that the server refused because it takes no writes."""
 
+    @property
+    def is_away(self) -> bool:
+        """Whether a connection was lost, and none was opened since."""
+        return self._down_since is not None
+
     async def connect(self) -> asyncpg.Connection:
         """Open a connection; of several hosts, to one that takes writes."""
         connection = await self._find()

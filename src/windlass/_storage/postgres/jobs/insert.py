@@ -20,6 +20,7 @@ __all__ = [
     "extra_args",
     "insert_answers",
     "is_keyed",
+    "lone_args",
     "plain_args",
     "raise_if_key_busy",
 ]
@@ -71,6 +72,16 @@ def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         [job.max_attempts for job in jobs],
         [job.payload for job in jobs],
     )
+
+
+def lone_args(job: NewJob) -> tuple[Any, ...] | None:
+    """Return the arguments of ``insert_plain_job``, from ``p_id`` on; None: it is not for this
+    job.
+    """
+    if job.at is not None or job.delay is not None or not _is_plain(job):
+        return None
+    uid = stored_id(job.id)
+    return uid, job.queue, job.task, job.priority, job.max_attempts, job.payload
 
 
 def _unless_empty(column: list[Any]) -> list[Any] | None:

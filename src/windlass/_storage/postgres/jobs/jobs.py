@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -31,6 +32,7 @@ from windlass._storage.postgres.jobs.insert import (
     extra_args,
     insert_answers,
     is_keyed,
+    lone_args,
     plain_args,
     raise_if_key_busy,
 )
@@ -55,7 +57,7 @@ __all__ = ["PostgresJobs"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
-_INSERT_KEYED = _SQL["insert_keyed"]
+_INSERT_ONE, _INSERT_KEYED = _SQL["insert_one"], _SQL["insert_keyed"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
@@ -94,8 +96,48 @@ class PostgresJobs:
         self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
         return answers
 
+    def start_insert(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> asyncio.Future[Sequence[Inserted]]:
+        """Implement `StartedInserts`."""
+        return self._db.work.start(self._insert_and_tell(jobs, told))
+
+    async def _insert_and_tell(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> Sequence[Inserted]:
+        answers = await self.insert(jobs)
+        told(answers)
+        return answers
+
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Implement `DirectInserts`, for one plain job."""
+        args = lone_args(jobs[0]) if len(jobs) == 1 else None
+        if args is None:
+            return None
+        sql, now, durable = self._db.sql(_INSERT_ONE), self._db.instant(), self._db.durable
+        rows = self._db.fetch_here(sql, now, durable, *args)
+        if rows is None or not rows[0][0]:
+            return None
+        self._db.wake_from_thread({jobs[0].queue})
+        return [Inserted(jobs[0].id, created=True)]
+
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         """Answer also whether an earlier try may have stored them."""
+        unsure = False
+        if len(jobs) == 1 and (one := lone_args(jobs[0])) is not None:
+            stored, unsure = await self._insert_one(one)
+            if stored:
+                return [], unsure
+        rows, again = await self._insert_any(jobs)
+        return rows, unsure or again
+
+    async def _insert_one(self, args: Sequence[Any]) -> tuple[bool, bool]:
+        """Answer whether it was stored. If not, its id is stored, and `_insert_any` compares."""
+        sql, now, durable = self._db.sql(_INSERT_ONE), self._db.instant(), self._db.durable
+        rows, unsure = await self._db.fetch_told(sql, now, durable, *args, at_most=RETRY_SECONDS)
+        return rows[0][0], unsure
+
+    async def _insert_any(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
         extras = extra_args(jobs)
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH

@@ -4,16 +4,19 @@ subscribers.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 from windlass._core.values.instants import to_us
 from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Argument, Dialer
+from windlass._storage.redis.io.direct import RedisDirectConnection
 from windlass._storage.redis.io.scripts import Script, script
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, Topics
 from windlass._storage.timings import Timings
-from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
 from windlass.errors import StorageError
 
 __all__ = ["Argument", "RedisDatabase"]
@@ -48,6 +51,8 @@ class RedisDatabase:
         self._epoch, self._replicas = epoch, replicas
         self._work = self.line()
         self.side: LoopConnection = self.line()
+        self._direct = None if replicas else RedisDirectConnection(dialer, calls)
+        self._loop = asyncio.get_running_loop()
         self._closed = False
 
     def line(self) -> LoopConnection:
@@ -89,9 +94,24 @@ class RedisDatabase:
             raise StorageError(
                 f"{self._dialer.place} was closed; open the storage again to use it."
             )
-        arguments = (self.prefix, *args, self._epoch, self.instant())
+        arguments = self._arguments(args)
         work = line.run(script, arguments, again=again, tells=tells)
         return await self.timings.measure(work, reads=not script.writes)
+
+    def run_here(self, script: Script, *args: Argument) -> Any:
+        """Run a script that writes on this thread, which has no event loop. None: it was not
+        carried out, or its answer was lost.
+        """
+        if self._direct is None:  # replicas confirm on the other connection only
+            return None
+        began = monotonic()
+        answer = self._direct.run(script, self._arguments(args))
+        if answer is not None:
+            self.timings.writes.add(monotonic() - began)
+        return answer
+
+    def _arguments(self, args: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        return (self.prefix, *args, self._epoch, self.instant())
 
     async def confirm(self) -> None:
         """Check that scripts may run here, and that the wanted number of replicas confirms.
@@ -105,6 +125,12 @@ class RedisDatabase:
         """Wake subscribers on this loop."""
         self.subscribers.wake(queues, topics)
 
+    def wake_from_thread(self, queues: QueueNames) -> None:
+        """Wake subscribers on their loop, after a call on another thread."""
+        if self.subscribers:
+            with suppress(RuntimeError):  # the loop has ended, and they with it
+                self._loop.call_soon_threadsafe(self.subscribers.wake, queues)
+
     async def close(self) -> None:
         """Finish what was asked and let go of both connections."""
         if self._closed:
@@ -112,3 +138,5 @@ class RedisDatabase:
         self._closed = True
         await self._work.close()
         await self.side.close()
+        if self._direct is not None:
+            self._direct.close()

@@ -8,10 +8,11 @@ import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import hiredis
+from redis import connection as blocking
 from redis.asyncio.connection import (
     AbstractConnection,
     Connection,
@@ -26,7 +27,15 @@ from windlass._storage.redis.io.url import RedisNode, RedisTopology, RedisUrl
 from windlass._system.seams import monotonic
 from windlass.errors import ConfigError, StorageUnavailable
 
-__all__ = ["CONNECTION_ERRORS", "Argument", "Dialer", "check_files", "disconnect", "pack_command"]
+__all__ = [
+    "CONNECTION_ERRORS",
+    "Argument",
+    "BlockingConnection",
+    "Dialer",
+    "check_files",
+    "disconnect",
+    "pack_command",
+]
 
 log = logging.getLogger("windlass")
 
@@ -34,6 +43,8 @@ Argument = bytes | str | int
 
 _ANSWER = 10.0
 """Seconds after which a connection without an answer counts as lost."""
+_ANSWER_HERE = 5.0
+"""The same for a blocking call, which is then made again on a background loop."""
 _CONNECT = 3.0
 _FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
@@ -50,6 +61,18 @@ def pack_command(command: Sequence[Argument]) -> bytes:
     return whole
 
 
+class BlockingConnection(Protocol):
+    """A connection of redis-py that blocks, whose own types say nothing."""
+
+    def connect(self) -> None: ...
+
+    def send_packed_command(self, command: list[bytes], *, check_health: bool) -> None: ...
+
+    def read_response(self) -> Any: ...
+
+    def disconnect(self) -> None: ...
+
+
 class Dialer:
     """Finds the server that takes writes, and connects to it."""
 
@@ -57,6 +80,7 @@ class Dialer:
         self._url, self._prefix = url, prefix
         self.place: str = str(url)
         self._turn = 0
+        self._node = url.nodes[0] if url.place is RedisTopology.SERVER else None
         self._reached = False
         self._lost_to: WeakSet[object] = WeakSet()
         self._down_since: float | None = None
@@ -71,7 +95,33 @@ class Dialer:
             raise
         return connection
 
+    def connect_here(self) -> BlockingConnection | None:
+        """Open a connection that blocks, to the server that was found last; None: none was."""
+        kind: Any = blocking.Connection
+        settings = self._settings(_ANSWER_HERE)
+        if self._url.place is RedisTopology.SOCKET:
+            kind, settings["path"] = blocking.UnixDomainSocketConnection, self._url.path
+        elif self._node is None:
+            return None
+        else:
+            settings |= _reaching(self._node)
+        if self._url.tls is not None:
+            kind = blocking.SSLConnection
+            settings |= self._url.tls
+        connection: BlockingConnection = kind(**settings)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.disconnect()
+            raise
+        return connection
+
     # --- an outage is said once ---------------------------------------------------------------
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a connection was lost, and no answer came since."""
+        return self._down_since is not None
 
     def note_lost(self, who: object, error: BaseException) -> None:
         """``who`` cannot reach the server. Said once per outage, however many find out."""
@@ -98,9 +148,11 @@ class Dialer:
             case RedisTopology.SERVER:
                 return self._to(url.nodes[0], **self._settings(answer))
             case RedisTopology.SENTINEL:
-                return self._to(await self._ask(self._primary), **self._settings(answer))
+                self._node = await self._ask(self._primary)
+                return self._to(self._node, **self._settings(answer))
             case RedisTopology.CLUSTER:
-                return self._to(await self._ask(self._owner), **self._settings(answer))
+                self._node = await self._ask(self._owner)
+                return self._to(self._node, **self._settings(answer))
 
     def _settings(self, answer: float) -> dict[str, Any]:
         url = self._url
@@ -114,13 +166,7 @@ class Dialer:
         }
 
     def _to(self, node: RedisNode, **settings: Any) -> AbstractConnection:
-        settings |= {"host": node.host, "port": node.port, "socket_keepalive": True}
-        # Five probes of two seconds after ten quiet ones: a peer that vanished is noticed in
-        # twenty, also on a connection that only waits.
-        options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
-        settings["socket_keepalive_options"] = {
-            getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)
-        }
+        settings |= _reaching(node)
         if self._url.tls is None:
             return Connection(**settings)
         return SSLConnection(**(settings | dict(self._url.tls)))
@@ -187,6 +233,21 @@ class Dialer:
             return await connection.read_response()
         finally:
             await disconnect(connection)
+
+
+def _reaching(node: RedisNode) -> dict[str, Any]:
+    """Return the settings of a connection to ``node``."""
+    # Five probes of two seconds after ten quiet ones: a peer that vanished is noticed in twenty,
+    # also on a connection that only waits.
+    options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
+    return {
+        "host": node.host,
+        "port": node.port,
+        "socket_keepalive": True,
+        "socket_keepalive_options": {
+            getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)
+        },
+    }
 
 
 async def _connect(connection: AbstractConnection) -> None:

@@ -69,6 +69,15 @@ class RedisJobs:
         self._db.wake(changed_queues(jobs, answers))
         return answers
 
+    def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
+        """Implement `DirectInserts`."""
+        reply = self._db.run_here(_INSERT, *insert.insert_args(jobs))
+        if reply is None:
+            return None
+        answers = insert.insert_answers(jobs, reply)
+        self._db.wake_from_thread(changed_queues(jobs, answers))
+        return answers
+
     async def claim(
         self,
         worker: str,

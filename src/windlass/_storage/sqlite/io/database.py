@@ -88,9 +88,8 @@ class SqliteDatabase:
 
     def wake_from_thread(self, queues: QueueNames) -> None:
         """Wake subscribers after a commit on another thread than theirs."""
-        if self.subscribers:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and they with it
-                self._loop.call_soon_threadsafe(self.subscribers.wake, queues)
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and they with it
+            self._loop.call_soon_threadsafe(self.subscribers.wake, queues)
 
     async def ask(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op`` off the event loop, on one snapshot: for what people ask. It must exhaust

@@ -77,6 +77,8 @@ class Ticket(msgspec.Struct, frozen=True, eq=False):
     loop: Loop
     began: float
     deadline: float
+    told: Callable[[Any], None] | None = None
+    """Gets the value, also if the one who waited is gone."""
 
 
 AnsweredOp = tuple[Ticket, Any]
@@ -92,6 +94,7 @@ class Submit(Protocol):
         urgency: Urgency = Urgency.NORMAL,
         *,
         timeout: timedelta = DEADLINE,
+        told: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
         """Run ``op`` in a write transaction; see `WriteQueue.submit`."""
         ...
@@ -147,13 +150,14 @@ class WriteQueue:
         urgency: Urgency = Urgency.NORMAL,
         *,
         timeout: timedelta = DEADLINE,
+        told: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
         """Run ``op`` in a write transaction; the future of the running loop gets its value.
 
         The value comes after the commit. An error is this op's own, and nothing of it is stored.
         An op that has not begun after ``timeout`` is withdrawn, never runs, and fails with
         StoreBusy; one that has begun is waited for. Cancelling the future drops an op that waits
-        and merely ignores one that has begun.
+        and merely ignores one that has begun. ``told`` gets the value then, too.
         """
         if os.getpid() != self.pid:
             raise StorageError(
@@ -166,7 +170,7 @@ class WriteQueue:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            ticket = Ticket(op, urgency, future, loop, monotonic(), deadline)
+            ticket = Ticket(op, urgency, future, loop, monotonic(), deadline, told)
             self.lines[urgency].append(ticket)
         deadlines = self._deadlines.get(loop) or self._watch(loop)
         if deadline < deadlines.at:
@@ -281,6 +285,9 @@ class WriteQueue:
                 future.set_exception(RuntimeError(f"an op raised {result.error!r}"))
             else:
                 future.set_exception(result.error)
+        for ticket, result in pairs:  # last: no submitter waits for what others do
+            if ticket.told is not None and type(result) is not FailedOp:
+                ticket.told(result)
 
     def _refuse(self, refusal: Callable[[], StorageError]) -> None:
         """Refuse further ops from now on. The first reason stays."""

@@ -76,6 +76,10 @@ def insert(
     Neighbours of one kind share a statement, so the order of insertion is the order given. Not
     ``strict``: a stored id is a repeated call, with any payload.
     """
+    if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
+        connection.execute(_INSERT_PLAIN, _plain_rows(jobs, now)[0])
+        if connection.changes() == 1:
+            return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
     if any(job.limits for job in jobs):
         require_limits(connection, jobs)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -67,14 +68,25 @@ class SqliteJobs:
         self._db = database
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        answers = await self._db.write(partial(insert, jobs=jobs, strict=True))
-        self._db.subscribers.wake(changed_queues(jobs, answers))
-        return answers
+        return await self.start_insert(jobs, lambda _: None)
+
+    def start_insert(
+        self, jobs: Sequence[NewJob], told: Callable[[Sequence[Inserted]], None]
+    ) -> asyncio.Future[Sequence[Inserted]]:
+        """Implement `StartedInserts`."""
+
+        def stored(answers: Sequence[Inserted]) -> None:
+            self._db.subscribers.wake(changed_queues(jobs, answers))
+            told(answers)
+
+        op: Callable[[apsw.Connection, int], Sequence[Inserted]]
+        op = partial(insert, jobs=jobs, strict=True)
+        return self._db.write(op, told=stored)
 
     def insert_here(self, jobs: Sequence[NewJob]) -> Sequence[Inserted] | None:
         """Implement `DirectInserts`."""
         answers = self._db.write_here(partial(insert, jobs=jobs, strict=True))
-        if answers is not None:
+        if answers is not None and self._db.subscribers:
             self._db.wake_from_thread(changed_queues(jobs, answers))
         return answers
 

@@ -1,0 +1,2 @@
+-- Only functions change: one plain job has a shorter one.
+SELECT 1;
