@@ -5,12 +5,14 @@ subscribers.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
 from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
 from windlass._storage.postgres.io.notify import Notifier
+from windlass._storage.postgres.io.presence import NOTIFY, NOTIFY_WAITING, PresenceKeys
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
@@ -71,6 +73,7 @@ class PostgresDatabase:
         self.work: PostgresConnection = PostgresConnection(server)
         self.side: PostgresConnection = PostgresConnection(server)
         self.subscribers: Subscribers = Subscribers()
+        self.presence: PresenceKeys = PresenceKeys(self.channel)
         self._notifier = Notifier(self._notify)
         self._notify_through: PostgresConnection | None = None
 
@@ -130,15 +133,22 @@ class PostgresDatabase:
         self.subscribers.wake(queues, topics_of(queues))
         self._notifier.wake(queues)
 
+    def pass_on(self, jobs: Mapping[str, int], full: int) -> None:
+        """Leave a hint to the workers elsewhere: the one of session ``full`` has no room."""
+        self._notifier.pass_on(jobs, full)
+
     def notify_through(self, link: PostgresConnection | None) -> None:
         """Send hints through the listener's connection, which has nothing else to do; None: through
         the work connection.
         """
         self._notify_through = link
 
-    async def _notify(self, text: str) -> None:
+    async def _notify(self, text: str, *, ends: bool) -> None:
         link = self._notify_through or self.work
-        await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
+        if ends:
+            await link.fetch(NOTIFY_WAITING, self.channel, text, *self.presence.ends)
+        else:
+            await link.fetch(NOTIFY, self.channel, text)
 
     @property
     def sender(self) -> str:

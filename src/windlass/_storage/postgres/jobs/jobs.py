@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -88,7 +89,9 @@ class PostgresJobs:
         met = ((place, holder, replaced) for place, holder, replaced in rows)
         answers = insert_answers(jobs, met, unsure=unsure)
         # No rows: all were stored.
-        self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
+        self._db.wake(
+            changed_queues(jobs, answers) if rows else Counter([job.queue for job in jobs])
+        )
         return answers
 
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
