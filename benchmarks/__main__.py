@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks import against as comparing
 from benchmarks.figure import Figure
 from benchmarks.figures import (
+    bulk,
     closed,
     drain,
     enqueue,
@@ -47,6 +48,7 @@ MEASURES: Measures = {
     "drain": drain.measure,
     "slots": slots.measure,
     "enqueue": enqueue.measure,
+    "bulk": bulk.measure,
     "latency": latency.measure,
     "lone": lone.measure,
     "flat": flat.measure,
@@ -102,6 +104,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         ),
         "lists",
         "streams",
+        "bulk",
         "idle_workers",
         "retention",
     ),

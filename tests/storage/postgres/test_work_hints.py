@@ -113,10 +113,9 @@ async def test_lone_jobs_are_spread_over_the_workers(
     crew: Crew, opened: Callable[[], Awaitable[PostgresStorage]]
 ) -> None:
     workers, producer = await crew(3), await opened()
-    for _ in range(40):
+    for turn in range(1, 31):
         await add(producer, a_job(queue="mail"))
-        await asyncio.sleep(0.006)  # the pause between two hints
-    await settled(workers)
+        await until(lambda turn=turn: sum(w.claims for w in workers) >= turn)  # type: ignore[misc]
     assert all(worker.claims > 0 for worker in workers)
 
 
@@ -175,11 +174,11 @@ async def test_an_end_is_announced_only_while_a_caller_waits_for_one(
     line = await asyncpg.connect(clean_schema[0])
     await line.add_listener(storage._db.channel, lambda *told: heard.append(told[3]))
     running = [await started(storage) for _ in range(2)]
-    await asyncio.sleep(0.02)  # hints about the inserts
+    await until(lambda: storage._db._notifier._task is None)  # hints about the inserts
     await line.fetch("SELECT 1")
     heard.clear()
     await happened(storage, running[0], Succeeded())
-    await asyncio.sleep(0.02)
+    await until(lambda: storage._db._notifier._task is None)
     await line.fetch("SELECT 1")
     assert heard == []
     ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Who listens: shared locks that sessions hold, so that others need not be asked.
+"""Locks that sessions hold to show what they listen for.
 
 The listener of a process holds one advisory lock for each set of queues that its workers serve, and
 one while callers wait for results. The server drops them with the session. Nothing is written.

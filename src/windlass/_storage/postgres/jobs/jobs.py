@@ -28,6 +28,8 @@ from windlass._storage.postgres.jobs.apply import (
     transition_args,
 )
 from windlass._storage.postgres.jobs.insert import (
+    alike_args,
+    are_alike,
     check_size,
     extra_args,
     insert_answers,
@@ -55,7 +57,8 @@ from windlass.errors import StorageReplaced, StoreBusy
 __all__ = ["PostgresJobs"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
-_INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
+_INSERT_ALIKE, _INSERT_PLAIN = _SQL["insert_alike"], _SQL["insert_plain"]
+_INSERT = _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
@@ -96,9 +99,12 @@ class PostgresJobs:
 
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         """Answer also whether an earlier try may have stored them."""
-        args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
-        extras = extra_args(jobs)
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
+        now, extras = (self._db.instant(), self._db.durable), extra_args(jobs)
+        if extras is None and are_alike(jobs):
+            sql, alike = self._db.sql(_INSERT_ALIKE), alike_args(jobs)
+            return await self._db.fetch_told(sql, *now, *alike, at_most=at_most)
+        args: tuple[Any, ...] = (*now, *plain_args(jobs))
         if extras is None:
             return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):
