@@ -148,6 +148,7 @@ class PostgresJobs:
             # A newer schema may have another function in its place.
             await self._refuse_newer()
             raise
+        self._db.timings.claims.add(len(rows))
         at, next_us, expired = about["due"], about["timeout"], about["extras"]
         if expired:
             self._db.wake()  # for those who wait for their results
@@ -211,6 +212,7 @@ class PostgresJobs:
             except FunctionError as refused:
                 raise await limit_error_of(self._db, refused) from None
         self._db.wake(None if frees else {NO_QUEUE})
+        self._db.timings.finishes.add(len(ordered))
         self._on_ended(len(ordered))
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
