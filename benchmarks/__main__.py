@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks import against as comparing
 from benchmarks.figure import Figure
 from benchmarks.figures import (
+    bulk,
     closed,
     drain,
     enqueue,
@@ -48,6 +49,7 @@ MEASURES: Measures = {
     "drain": drain.measure,
     "slots": slots.measure,
     "enqueue": enqueue.measure,
+    "bulk": bulk.measure,
     "latency": latency.measure,
     "lone": lone.measure,
     "flat": flat.measure,
@@ -103,6 +105,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         ),
         "lists",
         "streams",
+        "bulk",
         "idle_workers",
         "retention",
     ),

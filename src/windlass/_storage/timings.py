@@ -12,7 +12,7 @@ import msgspec
 
 from windlass._system.seams import monotonic
 
-__all__ = ["Durations", "Spread", "Timings", "timings_of"]
+__all__ = ["BatchSizes", "Durations", "Spread", "Timings", "timings_of"]
 
 T = TypeVar("T")
 
@@ -64,6 +64,19 @@ class Durations:
         )
 
 
+class BatchSizes:
+    """How many jobs the calls of one kind have carried."""
+
+    def __init__(self) -> None:
+        """Start without measurements."""
+        self.calls = self.jobs = 0
+
+    def add(self, jobs: int) -> None:
+        """Count a call, if it carried any."""
+        self.calls += jobs > 0
+        self.jobs += jobs
+
+
 class Timings:
     """The measurements that an app has made of its storages, on any event loop."""
 
@@ -71,6 +84,8 @@ class Timings:
         """Start without measurements."""
         self.reads: Durations = Durations()
         self.writes: Durations = Durations()
+        self.claims: BatchSizes = BatchSizes()
+        self.finishes: BatchSizes = BatchSizes()
 
     async def measure(self, work: Awaitable[T], *, reads: bool) -> T:
         """Await one operation and count it."""

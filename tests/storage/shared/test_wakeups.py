@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,10 +16,17 @@ from windlass import Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.outcome import Succeeded
 from windlass._storage.postgres import open_postgres
-from windlass._storage.postgres.io.notify import Notifier, decode_notification, encode_notification
+from windlass._storage.postgres.io.notify import (
+    EVERY_WORKER,
+    Notification,
+    Notifier,
+    decode_notification,
+    encode_notification,
+)
 from windlass._storage.protocol.jobs import Outlook
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
+from windlass._storage.shared.subscribers import NO_QUEUE
 from windlass._storage.sqlite import open_sqlite
 from windlass._storage.sqlite.io.wakeups import SqliteWakeups
 from windlass.testing.conformance.steps import a_job, add, happened, keyed, started
@@ -197,28 +204,52 @@ class Sent:
 
     def __init__(self) -> None:
         self.told: list[Sequence[str] | None] = []
+        self.jobs: list[Mapping[str, int] | None] = []
         self.notifier = Notifier(self._send)
 
-    async def _send(self, text: str) -> None:
-        sender, queues = decode_notification(text)
-        assert sender == self.notifier.sender
-        self.told.append(None if queues is None else sorted(queues))
+    async def _send(self, text: str, *, ends: bool) -> None:
+        told = decode_notification(text)
+        assert told.sender == self.notifier.sender
+        assert ends is (told.jobs is not None and set(told.jobs) == {NO_QUEUE})
+        self.told.append(None if told.jobs is None else sorted(told.jobs))
+        self.jobs.append(told.jobs)
 
 
-def test_a_hint_says_its_sender_and_queues() -> None:
-    assert decode_notification(encode_notification("me", {"b", 'a "name", with all'})) == (
-        "me",
-        ['a "name", with all', "b"],
-    )
-    assert decode_notification(encode_notification("me", None)) == ("me", None)
-    assert decode_notification("") == ("", None)
+def test_a_hint_says_its_sender_and_how_many_jobs_of_which_queues() -> None:
+    jobs = {"b": 2, 'a "name", with all': 1}
+    assert decode_notification(encode_notification("me", jobs)) == Notification("me", jobs)
+    passed = encode_notification("me", jobs, number=7, full=4711)
+    assert decode_notification(passed) == Notification("me", jobs, full=4711)
+    assert decode_notification(encode_notification("me", None)) == Notification("me", None)
+    assert decode_notification("") == Notification("", None)
+
+
+def test_a_hint_of_an_older_version_is_for_every_worker_of_its_queues() -> None:
+    told = decode_notification('me ["bulk","mail"]')
+    assert told == Notification("me", {"bulk": EVERY_WORKER, "mail": EVERY_WORKER})
 
 
 def test_a_hint_about_very_many_queues_is_about_any() -> None:
-    assert decode_notification(
-        encode_notification("me", {f"queue-{number}" for number in range(1_000)})
-    ) == ("me", None)
-    assert len(encode_notification("me", {"x" * 20_000})) < 100
+    jobs = {f"queue-{number}": 1 for number in range(1_000)}
+    assert decode_notification(encode_notification("me", jobs)) == Notification("me", None)
+    assert len(encode_notification("me", {"x" * 20_000: 1})) < 100
+
+
+async def test_hints_about_one_queue_are_added_up_during_the_pause() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail": 1})
+    await asyncio.sleep(0)
+    sent.notifier.wake({"mail": 2})
+    sent.notifier.wake({"mail": 3})
+    await sent.notifier.close()
+    assert sent.jobs == [{"mail": 1}, {"mail": 5}]
+
+
+async def test_a_change_without_a_number_is_for_every_worker() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail"})
+    await sent.notifier.close()
+    assert sent.jobs == [{"mail": EVERY_WORKER}]
 
 
 async def test_each_queue_is_hinted_at_once_and_again_after_a_pause() -> None:

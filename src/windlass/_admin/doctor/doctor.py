@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from windlass._admin.doctor import work_checks
 from windlass._admin.doctor.finding import Finding, Level, ok
+from windlass._admin.doctor.load_checks import LOAD_SPAN, check_load
 from windlass._admin.doctor.storage_checks import check_health
 from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
+from windlass._core.stats.gauges import STORAGE
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.admin import QueueCounts
 from windlass._storage.protocol.job_list import JobFilter
@@ -21,6 +24,7 @@ from windlass._tasks.task import TaskRegistry
 __all__ = ["DoctorAdmin", "Finding", "Level"]
 
 _CAP = 10_000
+_MINUTE = timedelta(minutes=1)
 _SAMPLE = 500
 """Waiting jobs that are read of each queue."""
 
@@ -49,6 +53,8 @@ class DoctorAdmin:
             async with self._second_connection() as other:
                 found.append(await work_checks.check_wakeups(storage, other))
         found += work_checks.check_workers(crew)
+        gauges = await storage.admin.gauges(now - LOAD_SPAN, now + _MINUTE, source=STORAGE)
+        found += check_load(gauges, crew)
         found += work_checks.check_queues(counts, crew)
         found += work_checks.check_schedules(await storage.schedules.paused(), now)
         known = self._session.tasks if tasks is None else tasks

@@ -24,7 +24,9 @@ class WorkHints(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether each hint goes to one worker. Then it claims at once, without a look before."""
+        """Whether a hint is for this worker alone, asked during the callback. Then it claims at
+        once, without a look before.
+        """
         ...
 
     def want(self, queues: Collection[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -147,12 +147,14 @@ def topics_of(queues: QueueNames) -> Topics:
     return None if queues is None else ()
 
 
-def changed_queues(jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> QueueNames:
-    """Name the queues that an insert has changed: empty if it stored and moved nothing."""
-    queues = set()
+def changed_queues(jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> Mapping[str, int] | None:
+    """Count the jobs that an insert has stored, by queue: empty if it stored and moved nothing;
+    None: it may have changed any queue.
+    """
+    queues: dict[str, int] = {}
     for job, answer in zip(jobs, answers, strict=True):
         if answer.replaced or answer.expired is not None:
             return None  # the holder of its key may be in another queue
         if answer.created:
-            queues.add(job.queue)
+            queues[job.queue] = queues.get(job.queue, 0) + 1
     return queues

@@ -18,7 +18,7 @@ from windlass._core.stats.gauges import STORAGE, Readings
 from windlass._core.stats.rollup import minute_of
 from windlass._storage.protocol.admin import QueueCounts
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.timings import Durations, timings_of
+from windlass._storage.timings import BatchSizes, Durations, timings_of
 from windlass._system.seams import monotonic
 from windlass._worker.liveness.leader import Leader
 from windlass._worker.periodic import run_every
@@ -98,6 +98,7 @@ class StorageMeter:
     def __init__(self, storage: Storage, leader: Leader) -> None:
         self._storage, self._leader = storage, leader
         self._counted: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._took = 0.0
         self.values: Mapping[str, float] = {}
         """The last measurement; empty while another worker leads."""
@@ -124,14 +125,27 @@ class StorageMeter:
         self.values = numbers | _jobs_by_state(counts) | self._answers()
 
     def _answers(self) -> dict[str, float]:
-        """Return how long 95 % of this worker's reads and writes took since the last look."""
+        """Return how long 95 % of this worker's reads and writes took since the last look, and how
+        many jobs its claims and outcomes carried on average.
+        """
         timings = timings_of(self._storage)
         if timings is None:
             return {}
         found: dict[str, float] = {}
         for name, durations in (("read_p95", timings.reads), ("write_p95", timings.writes)):
             found |= self._p95(name, durations)
+        for name, sizes in (
+            ("jobs_per_claim", timings.claims),
+            ("jobs_per_finish", timings.finishes),
+        ):
+            found |= self._mean_size(name, sizes)
         return found
+
+    def _mean_size(self, name: str, sizes: BatchSizes) -> dict[str, float]:
+        before, now = self._sizes.get(name, (0, 0)), (sizes.calls, sizes.jobs)
+        self._sizes[name] = now
+        calls, jobs = (new - old for new, old in zip(now, before, strict=True))
+        return {name: jobs / calls} if calls else {}
 
     def _p95(self, name: str, durations: Durations) -> dict[str, float]:
         after = self._counted.get(name, 0)

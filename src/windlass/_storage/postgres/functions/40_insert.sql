@@ -132,6 +132,49 @@ BEGIN
     END IF;
 END $$;
 
+-- The places of the ids that were stored before this statement, or that are named again: what it has
+-- stored bears the mark of its transaction.
+CREATE OR REPLACE FUNCTION stored_before(p_ids uuid[])
+RETURNS TABLE (place integer, holder text, replaced boolean)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT t.n::integer, NULL::text, false
+      FROM (SELECT u.n, u.id, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS turn
+              FROM unnest(p_ids) WITH ORDINALITY AS u (id, n) OFFSET 0) AS t
+     WHERE t.turn > 1
+        OR NOT EXISTS (SELECT 1 FROM jobs j
+                        WHERE j.id = t.id AND j.xmin = pg_current_xact_id()::xid)
+     ORDER BY t.n;
+END $$;
+
+-- `insert_plain_jobs` for jobs that are due now and differ in nothing but their arguments, as those of
+-- one call of enqueue_many mostly do. They are stored in the order of the arrays.
+CREATE OR REPLACE FUNCTION insert_alike_jobs(
+    p_at timestamptz, p_durable boolean, p_ids uuid[], p_payloads bytea[],
+    p_queue text, p_task text, p_priority integer, p_max_attempts integer
+) RETURNS TABLE (place integer, holder text, replaced boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_stored bigint;
+BEGIN
+    PERFORM commit_durably(p_durable);
+    INSERT INTO jobs (id, ready, priority, due, created_at, max_attempts, budget, queue, task,
+                      payload)
+    SELECT t.id, 1, p_priority, v_now, v_now, p_max_attempts, p_max_attempts, p_queue, p_task,
+           t.payload
+      FROM unnest(p_ids, p_payloads) AS t (id, payload)
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS v_stored = ROW_COUNT;
+    IF v_stored < cardinality(p_ids) THEN
+        PERFORM refuse_other_calls(
+            p_ids, array_fill(p_task, ARRAY[cardinality(p_ids)]), p_payloads, NULL);
+        RETURN QUERY SELECT b.place, b.holder, b.replaced FROM stored_before(p_ids) AS b;
+    END IF;
+END $$;
+
 -- `insert_jobs` for jobs that carry nothing special, which most do: every column and every parameter
 -- costs. p_strict, p_repeats and the answer are the same.
 CREATE OR REPLACE FUNCTION insert_plain_jobs(
@@ -164,15 +207,7 @@ BEGIN
             PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, NULL);
         END IF;
         IF p_repeats THEN
-            -- What this statement has stored bears the mark of its transaction.
-            RETURN QUERY
-            SELECT t.n::integer, NULL::text, false
-              FROM (SELECT u.n, u.id, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS turn
-                      FROM unnest(p_ids) WITH ORDINALITY AS u (id, n) OFFSET 0) AS t
-             WHERE t.turn > 1
-                OR NOT EXISTS (SELECT 1 FROM jobs j
-                                WHERE j.id = t.id AND j.xmin = pg_current_xact_id()::xid)
-             ORDER BY t.n;
+            RETURN QUERY SELECT b.place, b.holder, b.replaced FROM stored_before(p_ids) AS b;
         END IF;
     END IF;
 END $$;

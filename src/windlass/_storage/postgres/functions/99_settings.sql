@@ -37,11 +37,12 @@ DECLARE
     v_joins constant text[] := '{
         append_events, append_logs, apply_successes, apply_transitions, breaker_states,
         cancel_jobs, claim_jobs, count_queue, delete_successes, end_and_claim, end_waiting,
-        forget_gates, free_keys, gather_waiting, give_back, insert_jobs, insert_plain_jobs,
+        forget_gates, free_keys, gather_waiting, give_back, insert_alike_jobs, insert_jobs,
+        insert_plain_jobs,
         is_claimable, limit_states, list_jobs, meet_holders, next_in_list, order_jobs, outlook,
         place_waiting, postpone_bays,
         put_schedules, read_events, read_logs, report_progress, restore_events, restore_jobs,
-        restore_traces, settle_lane}';
+        restore_traces, settle_lane, stored_before}';
     -- They read in the order of an index, without sorting.
     v_in_order constant text[] := '{
         count_queue, due_schedules, dump_jobs, ended_heads, error_groups, gather_ended,

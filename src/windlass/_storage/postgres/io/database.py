@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -19,6 +20,7 @@ from windlass._storage.postgres.io.connection import (
 )
 from windlass._storage.postgres.io.direct import PostgresDirectConnection
 from windlass._storage.postgres.io.notify import Notifier
+from windlass._storage.postgres.io.presence import NOTIFY, NOTIFY_WAITING, PresenceKeys
 from windlass._storage.shared.subscribers import QueueNames, Subscribers, topics_of
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
@@ -30,10 +32,6 @@ PostgresDurability = Literal["full", "normal"]
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
-
-# A hint need not be on disk: without this its commit waits for a sync, and the next insert for it.
-_NOTIFY = """SELECT pg_notify($1, $2)
-  FROM (SELECT set_config('synchronous_commit', 'off', true) OFFSET 0) AS unsynced"""
 
 
 def quoted_schema(name: str) -> str:
@@ -87,6 +85,7 @@ class PostgresDatabase:
         self._direct = PostgresDirectConnection(server)
         self._loop = asyncio.get_running_loop()
         self.subscribers: Subscribers = Subscribers()
+        self.presence: PresenceKeys = PresenceKeys(self.channel)
         self._notifier = Notifier(self._notify)
         self._notify_through: PostgresConnection | None = None
 
@@ -165,15 +164,22 @@ class PostgresDatabase:
         self.subscribers.wake(queues, topics_of(queues))
         self._notifier.wake(queues)
 
+    def pass_on(self, jobs: Mapping[str, int], full: int) -> None:
+        """Leave a hint to the workers elsewhere: the one of session ``full`` has no room."""
+        self._notifier.pass_on(jobs, full)
+
     def notify_through(self, link: PostgresConnection | None) -> None:
         """Send hints through the listener's connection, which has nothing else to do; None: through
         the work connection.
         """
         self._notify_through = link
 
-    async def _notify(self, text: str) -> None:
+    async def _notify(self, text: str, *, ends: bool) -> None:
         link = self._notify_through or self.work
-        await link.fetch(_NOTIFY, self.channel, text)
+        if ends:
+            await link.fetch(NOTIFY_WAITING, self.channel, text, *self.presence.ends)
+        else:
+            await link.fetch(NOTIFY, self.channel, text)
 
     @property
     def sender(self) -> str:

@@ -15,7 +15,7 @@ from windlass._storage.postgres.io.connection import Row
 from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
 from windlass.errors import InvalidArgument
 
-__all__ = ["claimed_jobs", "stored_id", "stored_span", "stored_text"]
+__all__ = ["claimed_jobs", "stored_id", "stored_ids", "stored_span", "stored_text"]
 
 
 _HEX = frozenset("0123456789abcdef")
@@ -29,6 +29,13 @@ def stored_id(job: JobId) -> JobId:
     if len(job) != 32 or not _HEX.issuperset(job):
         raise InvalidArgument(f"a job id is 32 hex digits, got {job!r}")
     return job
+
+
+def stored_ids(jobs: Sequence[JobId]) -> Sequence[JobId]:
+    """Return ids that are to be stored. All at once costs less."""
+    if not _HEX.issuperset("".join(jobs)) or set(map(len, jobs)) != {32}:
+        return [stored_id(job) for job in jobs]
+    return jobs
 
 
 def stored_span(span: timedelta | None) -> int | None:

@@ -6,14 +6,17 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import asyncpg
 
 from windlass._storage.postgres.io.connection import PostgresConnection
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.notify import decode_notification
+from windlass._storage.postgres.io.presence import ACQUIRE, MEMBERS, NOTIFY, RELEASE
+from windlass._storage.postgres.io.work_hints import PostgresWorkHints, WorkGroups
 from windlass._storage.protocol.wakeups import Topic
-from windlass._storage.shared.subscribers import SharedWorkHints, Subscriber, topics_of
+from windlass._storage.shared.subscribers import NO_QUEUE, Subscriber
 from windlass._system.seams import chance
 from windlass.errors import StorageError
 
@@ -27,6 +30,10 @@ _CHECK_SECONDS = 5.0
 _TEST_SECONDS = 2.0
 _DEAF_PAUSE = 60.0
 _TEST = "test:"
+_MEMBERS = "members:"
+"""Begins a notification that a worker has joined or left a group."""
+_MEMBERS_PAUSE = 0.2
+"""Seconds until the members are read again, and up to a second more: many may start at once."""
 
 
 class PostgresWakeups:
@@ -34,25 +41,43 @@ class PostgresWakeups:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._db = database
+        self._groups = WorkGroups(database)
+        self._waiting: set[Subscriber] = set()
+        """Those that want to know of every end."""
         self._listener: NotificationListener | None = None
 
     def subscribe(
         self, callback: Callable[[], None], topic: Topic = Topic.ANY
     ) -> Callable[[], None]:
-        return self._listen_for(self._db.subscribers.add(callback, topic=topic))
+        subscriber = self._db.subscribers.add(callback, topic=topic)
+        if topic is Topic.ANY:
+            self._waiting.add(subscriber)
+        self._listen()
+        return functools.partial(self._unsubscribe, subscriber)
 
-    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> SharedWorkHints:
-        return SharedWorkHints(self._listen_for(self._db.subscribers.add(callback, queues)))
+    def work(self, callback: Callable[[], bool], queues: Collection[str]) -> PostgresWorkHints:
+        hints = self._groups.join(callback, queues)
+        self._listen()
+        return hints
 
-    def _listen_for(self, subscriber: Subscriber) -> Callable[[], None]:
+    def _unsubscribe(self, subscriber: Subscriber) -> None:
+        self._waiting.discard(subscriber)
+        self._db.subscribers.remove(subscriber)
+
+    def _listen(self) -> None:
         if self._listener is None:
-            self._listener = NotificationListener(self._db)
-        return functools.partial(self._db.subscribers.remove, subscriber)
+            self._listener = NotificationListener(self._db, self._groups, self._keys)
+        self._listener.announce()
+
+    def _keys(self) -> set[int]:
+        """Name the locks that tell other processes what this one waits for."""
+        ends = {self._db.presence.ends[1]} if self._waiting else set()
+        return self._groups.keys | ends
 
     async def listening(self) -> None:
         """Wait until hints from other processes arrive. For tests: workers poll as well."""
         if self._listener is not None:
-            await self._listener.heard.wait()
+            await self._listener.announced.wait()
 
     async def close(self) -> None:
         self._db.subscribers.clear()
@@ -63,16 +88,34 @@ class PostgresWakeups:
 class NotificationListener:
     """Keeps one connection listening, never inside a transaction, and notices when it is not."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._db = database
+    def __init__(
+        self, database: PostgresDatabase, groups: WorkGroups, keys: Callable[[], set[int]]
+    ) -> None:
+        """Start to listen. ``groups`` get the hints about new jobs; ``keys`` names the locks to
+        hold meanwhile.
+        """
+        self._db, self._groups, self._keys = database, groups, keys
         self._link = PostgresConnection(database.server)
         self._connection: asyncpg.Connection | None = None
-        self._lost = asyncio.Event()
+        self._held: set[int] = set()
+        self._session = 0
+        self._lost = False
+        self._rung = asyncio.Event()
         self._tested = asyncio.Event()
         self._deaf_said = False
+        self._reading: asyncio.TimerHandle | None = None
         self.heard: asyncio.Event = asyncio.Event()
         """Set while hints arrive."""
+        self.announced: asyncio.Event = asyncio.Event()
+        """Set while, besides, other processes can know what this one waits for."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def announce(self) -> None:
+        """Let other processes know what this one waits for now."""
+        if not self._keys() <= self._held:
+            self.announced.clear()
+            if self.heard.is_set():
+                self._rung.set()
 
     async def _run(self) -> None:
         while True:
@@ -81,6 +124,8 @@ class NotificationListener:
                 await self._link.use(self._check, within=_CHECK_SECONDS)
                 if not self.heard.is_set():
                     pause = await self._test()
+                if self.heard.is_set() and self._keys() <= self._held:
+                    self.announced.set()
             except StorageError as error:
                 # The link paces itself while the server is away; this is for everything else.
                 log.debug("Not listening: %s", error)
@@ -91,20 +136,53 @@ class NotificationListener:
     async def _wait(self, pause: float) -> None:
         try:
             async with asyncio.timeout(pause):
-                await self._lost.wait()
+                await self._rung.wait()
         except TimeoutError:
             return
-        self._stop_hearing()
+        self._rung.clear()
+        if self._lost:
+            self._stop_hearing()
 
     async def _check(self, connection: asyncpg.Connection) -> None:
-        if self._connection is not None and connection is self._connection:
+        if self._connection is None or connection is not self._connection:
+            self._stop_hearing()
+            self._lost = False
+            connection.add_termination_listener(self._on_lost)
+            await connection.add_listener(self._db.channel, self._on_notify)
+            self._session = connection.get_server_pid()
+            self._connection = connection
+        elif self.heard.is_set():
+            # Not before: locks on the shared connection of a pool would stay there.
+            await self._hold(connection, self._keys())
+            self._groups.meet(await self._members(connection))
+        else:
             await connection.execute("SELECT 1")
-            return
-        self._stop_hearing()
-        self._lost.clear()
-        connection.add_termination_listener(self._on_lost)
-        await connection.add_listener(self._db.channel, self._on_notify)
-        self._connection = connection
+
+    async def _members(self, connection: asyncpg.Connection) -> dict[int, list[int]]:
+        """Read which sessions hold the locks that this one holds."""
+        found: dict[int, list[int]] = {}
+        rows = await connection.fetch(MEMBERS, self._db.presence.schema, list(self._held))
+        for key, session in rows:
+            found.setdefault(key, []).append(session)
+        return found
+
+    async def _hold(self, connection: asyncpg.Connection, keys: set[int]) -> None:
+        """Hold these locks and no others."""
+        schema, ends = self._db.presence.ends
+        more, less = keys - self._held, self._held - keys
+        if more:
+            await connection.execute(ACQUIRE, schema, list(more))
+        if less:
+            await connection.execute(RELEASE, schema, list(less))
+        self._held = keys
+        if ends in more:
+            self._wake_waiting()  # for ends before
+        if (more | less) - {ends}:
+            await connection.execute(NOTIFY, self._db.channel, _MEMBERS + self._db.sender)
+
+    def _wake_waiting(self) -> None:
+        """Wake those that wait for any change, but no worker."""
+        self._db.subscribers.wake({NO_QUEUE}, ())
 
     async def _test(self) -> float:
         """Send ourselves a hint, over another connection; then how long until the next look.
@@ -113,7 +191,7 @@ class NotificationListener:
         nothing ever comes.
         """
         self._tested.clear()
-        await self._db.fetch("SELECT pg_notify($1, $2)", self._db.channel, self._test_text)
+        await self._db.fetch(NOTIFY, self._db.channel, self._test_text)
         try:
             async with asyncio.timeout(_TEST_SECONDS):
                 await self._tested.wait()
@@ -127,7 +205,7 @@ class NotificationListener:
         self.heard.set()
         self._db.notify_through(None if self._db.server.pooled else self._link)
         self._db.subscribers.wake()  # for hints that were sent before it listened
-        return _CHECK_EVERY
+        return 0.0
 
     @property
     def _test_text(self) -> str:
@@ -151,25 +229,55 @@ class NotificationListener:
 
     def _stop_hearing(self) -> None:
         self._connection = None
+        self._held = set()
         self._db.notify_through(None)
         self.heard.clear()
+        self.announced.clear()
 
     def _on_lost(self, connection: asyncpg.Connection) -> None:
         if connection is self._connection:
-            self._lost.set()
+            self._lost = True
+            self._rung.set()
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: str) -> None:
         if payload == self._test_text:
             self._tested.set()
+        elif payload.startswith(_MEMBERS):
+            self._read_members_soon()
         elif not payload.startswith(_TEST):
-            sender, queues = decode_notification(payload)
-            if sender != self._db.sender:
-                self._db.subscribers.wake(queues, topics_of(queues))
+            told = decode_notification(payload)
+            if told.sender == self._db.sender:
+                return
+            if told.jobs is None:
+                self._db.subscribers.wake()
+            else:
+                self._wake_waiting()
+                self._groups.hear(payload, told, self._session)
+
+    def _read_members_soon(self) -> None:
+        if self._reading is None:
+            loop = asyncio.get_running_loop()
+            self._reading = loop.call_later(_MEMBERS_PAUSE + chance(), self._read_members)
+
+    def _read_members(self) -> None:
+        self._reading = None
+        self._rung.set()
 
     async def close(self) -> None:
+        was_heard = self.heard.is_set()
         self._stop_hearing()
         loop = self._task.get_loop()
         if loop is asyncio.get_running_loop():
             self._task.cancel()
             await asyncio.wait([self._task])
+            if self._reading is not None:
+                self._reading.cancel()
+            if was_heard and not self._groups.empty:
+                await self._tell_members()
         await self._link.close()
+
+    async def _tell_members(self) -> None:
+        """Let other workers know that those of this process are gone."""
+        with suppress(StorageError):  # then they notice later
+            text = _MEMBERS + self._db.sender
+            await self._link.fetch(NOTIFY, self._db.channel, text, within=_CHECK_SECONDS)

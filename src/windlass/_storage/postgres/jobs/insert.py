@@ -10,11 +10,13 @@ import msgspec
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.unique import OnConflict
 from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
-from windlass._storage.postgres.io.rows import stored_id, stored_span
+from windlass._storage.postgres.io.rows import stored_ids, stored_span
 from windlass._storage.protocol.jobs import Inserted
 from windlass.errors import InvalidArgument, KeyBusy, StoreBusy
 
 __all__ = [
+    "alike_args",
+    "are_alike",
     "check_size",
     "conflict_of",
     "extra_args",
@@ -58,10 +60,39 @@ def raise_if_key_busy(error: StoreBusy) -> None:
         ) from error
 
 
+def are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Return whether jobs without extras are due now and differ in id and payload alone."""
+    first = jobs[0]
+    queue, task = first.queue, first.task
+    priority, attempts = first.priority, first.max_attempts
+    return all(
+        job.at is None
+        and job.delay is None
+        and job.queue == queue
+        and job.task == task
+        and job.priority == priority
+        and job.max_attempts == attempts
+        for job in jobs
+    )
+
+
+def alike_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """Return the arguments of such jobs: from ``p_ids`` on, of ``insert_alike_jobs``."""
+    first = jobs[0]
+    return (
+        stored_ids([job.id for job in jobs]),
+        [job.payload for job in jobs],
+        first.queue,
+        first.task,
+        first.priority,
+        first.max_attempts,
+    )
+
+
 def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     """Return the arguments of every job: from ``p_ids`` to ``p_payloads`` of ``insert_jobs``."""
     return (
-        [stored_id(job.id) for job in jobs],
+        stored_ids([job.id for job in jobs]),
         [job.queue for job in jobs],
         [job.task for job in jobs],
         [job.priority for job in jobs],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -28,6 +29,8 @@ from windlass._storage.postgres.jobs.apply import (
     transition_args,
 )
 from windlass._storage.postgres.jobs.insert import (
+    alike_args,
+    are_alike,
     check_size,
     extra_args,
     insert_answers,
@@ -56,8 +59,9 @@ from windlass.errors import StorageReplaced, StoreBusy
 __all__ = ["PostgresJobs"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
-_INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
-_INSERT_ONE, _INSERT_KEYED = _SQL["insert_one"], _SQL["insert_keyed"]
+_INSERT_ALIKE, _INSERT_PLAIN = _SQL["insert_alike"], _SQL["insert_plain"]
+_INSERT, _INSERT_ONE = _SQL["insert"], _SQL["insert_one"]
+_INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
@@ -93,7 +97,9 @@ class PostgresJobs:
         met = ((place, holder, replaced) for place, holder, replaced in rows)
         answers = insert_answers(jobs, met, unsure=unsure)
         # No rows: all were stored.
-        self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
+        self._db.wake(
+            changed_queues(jobs, answers) if rows else Counter([job.queue for job in jobs])
+        )
         return answers
 
     def start_insert(
@@ -118,7 +124,7 @@ class PostgresJobs:
         rows = self._db.fetch_here(sql, now, durable, *args)
         if rows is None or not rows[0][0]:
             return None
-        self._db.wake_from_thread({jobs[0].queue})
+        self._db.wake_from_thread({jobs[0].queue: 1})
         return [Inserted(jobs[0].id, created=True)]
 
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
@@ -138,9 +144,12 @@ class PostgresJobs:
         return rows[0][0], unsure
 
     async def _insert_any(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
-        args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
-        extras = extra_args(jobs)
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
+        now, extras = (self._db.instant(), self._db.durable), extra_args(jobs)
+        if extras is None and are_alike(jobs):
+            sql, alike = self._db.sql(_INSERT_ALIKE), alike_args(jobs)
+            return await self._db.fetch_told(sql, *now, *alike, at_most=at_most)
+        args: tuple[Any, ...] = (*now, *plain_args(jobs))
         if extras is None:
             return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):
@@ -186,6 +195,7 @@ class PostgresJobs:
             # A newer schema may have another function in its place.
             await self._refuse_newer()
             raise
+        self._db.timings.claims.add(len(rows))
         at, next_us, expired = about["due"], about["timeout"], about["extras"]
         if expired:
             self._db.wake()  # for those who wait for their results
@@ -251,6 +261,7 @@ class PostgresJobs:
             except FunctionError as refused:
                 raise await limit_error_of(self._db, refused) from None
         self._db.wake(None if frees else {NO_QUEUE})
+        self._db.timings.finishes.add(len(ordered))
         self._on_ended(len(ordered))
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])

@@ -7,6 +7,10 @@ SELECT place, holder, replaced
 -- name: insert_one
 SELECT windlass.insert_plain_job($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: insert_alike
+SELECT place, holder, replaced
+  FROM windlass.insert_alike_jobs($1, $2, $3, $4, $5, $6, $7, $8);
+
 -- name: insert
 SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,

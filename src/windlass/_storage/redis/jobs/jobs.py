@@ -91,6 +91,7 @@ class RedisJobs:
         for want in wants:
             wanted += (want.queue, want.limit)
         taken = read_claim(worker, await self._db.run(_CLAIM, *wanted))
+        self._db.timings.claims.add(len(taken.reply.jobs))
         for job in taken.aside:
             log.error("job %s cannot be read; its record was moved to the list of dead jobs", job)
         if taken.unread:
@@ -114,6 +115,7 @@ class RedisJobs:
         if reply[0] == b"order":
             self._breakers = True
             return await self.apply(transitions)
+        self._db.timings.finishes.add(len(transitions))
         self._db.wake()
         return apply.apply_answers(reply, batch.order)
 

@@ -72,7 +72,7 @@ class SqliteDatabase:
         self._known = known
         self.last_known: int = last_of_major(known)
         """The newest schema version that this code may claim jobs of."""
-        self._timings = timings
+        self.timings: Timings = timings
         self.clock: Clock = clock
         self.boot: str = readers.boot
         self._closed = False
@@ -107,7 +107,7 @@ class SqliteDatabase:
         if far is None:
             return self.read(on_snapshot)
         work = run_on_reader_thread(lambda: far.read(on_snapshot))
-        return await self._timings.measure(work, reads=True)
+        return await self.timings.measure(work, reads=True)
 
     def refuse_newer(self, connection: apsw.Connection) -> NoReturn:
         """Raise `SchemaTooNew` in an op that only code of the stored version may run."""

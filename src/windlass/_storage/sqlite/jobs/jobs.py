@@ -112,12 +112,15 @@ class SqliteJobs:
             self._db.subscribers.wake()  # for those who wait for their results
         for job in claim.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
-        return claim.reply()
+        reply = claim.reply()
+        self._db.timings.claims.add(len(reply.jobs))
+        return reply
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         write = partial(apply, transitions=transitions)
         urgency = Urgency.SOON if len(transitions) < _MANY else Urgency.NORMAL
         applied = await self._db.write(write, urgency)
+        self._db.timings.finishes.add(len(transitions))
         self._db.subscribers.wake()
         return applied
 
