@@ -228,9 +228,10 @@ class _Writer:
         urgency: Urgency = Urgency.NORMAL,
         *,
         timeout: timedelta = DEADLINE,
+        told: Callable[[T], None] | None = None,
     ) -> asyncio.Future[T]:
         noted = self._recorder.noted(op, _OP.get())
-        return self._inner.submit(noted, urgency, timeout=timeout)
+        return self._inner.submit(noted, urgency, timeout=timeout, told=told)
 
 
 class _WatchedTransactor(Transactor):

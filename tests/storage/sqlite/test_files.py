@@ -300,7 +300,6 @@ def test_a_deleted_file_is_noticed(
     files: DatabaseFiles, connection: apsw.Connection, suffix: str
 ) -> None:
     guard = FileGuard(files)
-    guard._next_full_look = 0.0  # as a second later
     Path(files.path + suffix).unlink()
     with pytest.raises(StorageReplaced, match=r"deleted or replaced .* restart the process"):
         guard.check()
