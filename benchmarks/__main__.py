@@ -33,7 +33,7 @@ from benchmarks.figures import (
     sleeping,
     slots,
 )
-from benchmarks.figures.dashboard import lists, pages, streams
+from benchmarks.figures.dashboard import actions, lists, pages, streams
 from benchmarks.figures.server import empty_claim, idle_workers, retention
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.progress import Display
@@ -61,6 +61,7 @@ MEASURES: Measures = {
     "memory": memory.measure,
     "endurance": drain.measure_endurance,
     "pages": pages.measure,
+    "actions": actions.measure,
     "lists": lists.measure,
     "streams": streams.measure,
     "hosts": hosts.measure,
@@ -81,6 +82,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "sleeping",
         "memory",
         "pages",
+        "actions",
         "lists",
         "streams",
         "hosts",
@@ -99,6 +101,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
             "misfits",
             "endurance",
             "pages",
+            "actions",
         ),
         "lists",
         "streams",
@@ -116,6 +119,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "rates",
         "misfits",
         "pages",
+        "actions",
         "lists",
         "streams",
         "idle_workers",

@@ -31,6 +31,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     list_schedules: int
     list_rounds: int
     page_rounds: int
+    action_jobs: int
+    action_rows: int
     pings: int
     closed_seconds: float
     rate_seconds: float
@@ -62,6 +64,8 @@ FULL = Sizes(
     list_schedules=3_000,
     list_rounds=15,
     page_rounds=5,
+    action_jobs=100_000,
+    action_rows=666_000,
     pings=150,
     closed_seconds=30.0,
     rate_seconds=20.0,
@@ -92,6 +96,8 @@ QUICK = Sizes(
     list_schedules=3_000,
     list_rounds=15,
     page_rounds=5,
+    action_jobs=100_000,
+    action_rows=200_000,
     pings=150,
     closed_seconds=10.0,
     rate_seconds=10.0,
@@ -122,6 +128,8 @@ TINY = Sizes(
     list_schedules=20,
     list_rounds=1,
     page_rounds=1,
+    action_jobs=300,
+    action_rows=400,
     pings=8,
     closed_seconds=0.5,
     rate_seconds=0.2,
