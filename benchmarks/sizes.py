@@ -16,6 +16,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     insert_jobs: int
     single_enqueues: int
     latency_samples: int
+    warm_samples: int
     idle_seconds: float
     few_rows: int
     many_rows: int
@@ -49,6 +50,7 @@ FULL = Sizes(
     insert_jobs=50_000,
     single_enqueues=3_000,
     latency_samples=120,
+    warm_samples=500,
     idle_seconds=2.0,
     few_rows=10_000,
     many_rows=1_000_000,
@@ -81,6 +83,7 @@ QUICK = Sizes(
     insert_jobs=20_000,
     single_enqueues=500,
     latency_samples=10,
+    warm_samples=200,
     idle_seconds=2.0,
     few_rows=10_000,
     many_rows=100_000,
@@ -113,6 +116,7 @@ TINY = Sizes(
     insert_jobs=1_000,
     single_enqueues=20,
     latency_samples=2,
+    warm_samples=2,
     idle_seconds=0.0,
     few_rows=2_000,
     many_rows=4_000,
