@@ -25,7 +25,7 @@ from benchmarks.worker import App, fill, make_calls, serve
 from benchmarks.yardsticks import bare, bare_postgres, bare_redis, pgqueuer
 from windlass._tasks.task import Call
 
-__all__ = ["SLOTS", "drain", "measure", "measure_endurance", "rate"]
+__all__ = ["SLOTS", "drain", "measure", "measure_endurance", "noops", "rate"]
 
 SLOTS = 200
 _RIVAL = "pgqueuer, "
@@ -153,21 +153,22 @@ async def _rival(
         return await pgqueuer.rate(url, jobs, configuration, processes)
 
 
-def _noops(jobs: int, app: App) -> Sequence[Call[Any]]:
+def noops(jobs: int, app: App) -> Sequence[Call[Any]]:
+    """Make calls that do nothing."""
     return make_calls(app.noop, jobs)
 
 
 async def drain(place: Place, jobs: int, workers: int, slots: int = SLOTS) -> float:
     """Jobs per second that do nothing, in a place that is filled with them first."""
     with place.scratch() as url:
-        await fill(place, url, functools.partial(_noops, jobs))
+        await fill(place, url, functools.partial(noops, jobs))
         return await rate(url, jobs, workers=workers, slots=slots)
 
 
 async def _drain_and_cost(place: Place, jobs: int, costs: list[Cost]) -> float:
     """Drain with one worker process, and keep the processor time of a job."""
     with place.scratch() as url:
-        await fill(place, url, functools.partial(_noops, jobs))
+        await fill(place, url, functools.partial(noops, jobs))
         async with working(url, workers=1, slots=SLOTS) as crew:
             before = processor_seconds(crew[0].pid), place.processor_seconds()
             reached = await _rate(crew, jobs)
@@ -220,7 +221,7 @@ async def measure_endurance(stage: Stage) -> list[Figure]:
     portion = sizes.endurance_jobs // PORTIONS
     with place.scratch() as url:
         listener.step(f"storing {PORTIONS * portion:,} jobs")
-        await fill(place, url, functools.partial(_noops, PORTIONS * portion))
+        await fill(place, url, functools.partial(noops, PORTIONS * portion))
         async with child(serve, url=url, slots=SLOTS) as worker:
             await worker.hear()
             ends = [await worker.ask("start")]
