@@ -1,6 +1,6 @@
 """Warm latency: from enqueue in one process to the handler's first line in another that is warm.
 
-Jobs come one after the other, twenty a second or fewer, to a worker that has nothing else to do.
+Jobs come one after the other, at uneven distances, to a worker that has nothing else to do.
 The yardstick (`benchmarks.yardsticks.handover`) takes its turn after every job, in other processes
 and another place.
 """
@@ -23,7 +23,7 @@ __all__ = ["measure"]
 
 _MOST: dict[Backend, float] = {"sqlite": 2.0, "postgres": 0.8, "redis": 1.2}
 _SLOTS, _WARM = 10, 10
-_PAUSE, _UNEVEN = 0.05, 0.02
+_PAUSE, _UNEVEN = 0.02, 0.08
 
 
 async def measure(stage: Stage) -> list[Figure]:
