@@ -11,6 +11,7 @@ import compileall
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,26 +32,32 @@ from benchmarks.figures import (
     lone,
     memory,
     misfits,
+    profile,
     rates,
     sleeping,
     slots,
+    warm,
 )
-from benchmarks.figures.dashboard import lists, pages, streams
+from benchmarks.figures.dashboard import actions, lists, pages, streams
 from benchmarks.figures.server import empty_claim, idle_workers, retention
 from benchmarks.place import BACKENDS, Backend, Place, open_place
+from benchmarks.profile_page import write_page
 from benchmarks.progress import Display
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from benchmarks.stage import Stage
 
+Runs = list[dict[str, Any]]
 Measures = Mapping[str, Callable[[Stage], Awaitable[list[Figure]]]]
 
 MEASURES: Measures = {
     "drain": drain.measure,
     "slots": slots.measure,
+    "profile": profile.measure,
     "enqueue": enqueue.measure,
     "bulk": bulk.measure,
     "latency": latency.measure,
+    "warm": warm.measure,
     "lone": lone.measure,
     "flat": flat.measure,
     "lanes": lanes.measure,
@@ -64,6 +71,7 @@ MEASURES: Measures = {
     "memory": memory.measure,
     "endurance": drain.measure_endurance,
     "pages": pages.measure,
+    "actions": actions.measure,
     "lists": lists.measure,
     "streams": streams.measure,
     "hosts": hosts.measure,
@@ -73,8 +81,10 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
         "drain",
         "slots",
+        "profile",
         "enqueue",
         "latency",
+        "warm",
         "lone",
         "flat",
         "lanes",
@@ -84,6 +94,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "sleeping",
         "memory",
         "pages",
+        "actions",
         "lists",
         "streams",
         "hosts",
@@ -93,15 +104,19 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         *(
             "drain",
             "slots",
+            "profile",
             "latency",
+            "warm",
             "lone",
             "flat",
             "lanes",
             "closed",
             "rates",
             "misfits",
+            "sleeping",
             "endurance",
             "pages",
+            "actions",
         ),
         "lists",
         "streams",
@@ -112,14 +127,18 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "redis": (
         "drain",
         "slots",
+        "profile",
         "latency",
+        "warm",
         "lone",
         "flat",
         "lanes",
         "closed",
         "rates",
         "misfits",
+        "sleeping",
         "pages",
+        "actions",
         "lists",
         "streams",
         "idle_workers",
@@ -136,6 +155,9 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
 @click.option("--quick", is_flag=True, help="Smaller sizes, a few minutes.")
 @click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
 @click.option("--json", "as_json_", is_flag=True, help="For machines, on standard output.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), help="Put the table and picture of profile there."
+)
 @click.option("--against", metavar="COMMIT", help="Only drain and enqueue, at COMMIT and now.")
 def main(
     *,
@@ -144,11 +166,14 @@ def main(
     quick: bool,
     tiny: bool,
     as_json_: bool,
+    page: Path | None,
     against: str | None,
 ) -> None:
     """Every figure Windlass promises, measured here and now."""
     if sys.platform != "linux":
         raise click.ClickException("the figures read /proc, so they are measured on Linux")
+    if page is not None and only != "profile":
+        raise click.UsageError("--page is for --only profile")
     if only is not None and against is not None:
         raise click.UsageError("--against measures drain and enqueue: leave --only out")
     names = list(MEASURES) if only is None else only.split(",")
@@ -161,7 +186,10 @@ def main(
     compileall.compile_dir(comparing.ROOT / "src", quiet=2)
     if against is None:
         by_backend = {one: [name for name in names if name in BY_BACKEND[one]] for one in backends}
-        _run(sizes, {one: _measures(chosen) for one, chosen in by_backend.items()}, as_json_)
+        measures = {one: _measures(chosen) for one, chosen in by_backend.items()}
+        runs = _run(sizes, measures, as_json_)
+        if page is not None:
+            write_page(page, runs)
         return
     try:
         with comparing.checked_out(against) as tree:
@@ -175,12 +203,12 @@ def _measures(names: list[str]) -> Measures:
     return {name: MEASURES[name] for name in names}
 
 
-def _run(sizes: Sizes, by_backend: Mapping[Backend, Measures], as_json_: bool) -> None:  # noqa: FBT001
+def _run(sizes: Sizes, by_backend: Mapping[Backend, Measures], as_json_: bool) -> Runs:  # noqa: FBT001
     talk = Console(stderr=True, highlight=False)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140
-    runs: list[dict[str, Any]] = []
+    runs: Runs = []
     for backend, measures in by_backend.items():
         if not measures:
             continue
@@ -193,6 +221,7 @@ def _run(sizes: Sizes, by_backend: Mapping[Backend, Measures], as_json_: bool) -
             show(figures, where | {"sizes": sizes.name}, console)
     if as_json_:
         click.echo(as_json(runs))
+    return runs
 
 
 async def _measure(

@@ -6,8 +6,9 @@ commit; Valkey, which speaks Redis, appends to a file that is synced every secon
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     import psycopg
     import redis
 
-__all__ = ["BACKENDS", "Backend", "Place", "open_place"]
+__all__ = ["BACKENDS", "Backend", "Counters", "Place", "open_place"]
 
 Backend = Literal["sqlite", "postgres", "redis"]
 BACKENDS: tuple[Backend, ...] = ("sqlite", "postgres", "redis")
+
+
+Counters = Callable[[], dict[str, float]]
+"""Returns the seconds that a server has spent so far, by function or command."""
 
 
 class Place(Protocol):
@@ -47,6 +52,12 @@ class Place(Protocol):
         """Return the processor time that its server has used so far."""
         ...
 
+    def counters(self, url: str) -> Counters:
+        """Let the server count the seconds of its functions or commands; called before anything
+        connects.
+        """
+        ...
+
 
 class _Files:
     backend: Backend = "sqlite"
@@ -62,9 +73,14 @@ class _Files:
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.close()
+        # Files may be built without syncs: the first one that is measured would pay for them all.
+        os.sync()
 
     def processor_seconds(self) -> float:
         return 0.0
+
+    def counters(self, url: str) -> Counters:  # noqa: ARG002
+        return dict
 
 
 class _Postgres:
@@ -92,6 +108,19 @@ class _Postgres:
 
     def processor_seconds(self) -> float:
         return processor_seconds(self._pid, with_children=True)
+
+    def counters(self, url: str) -> Counters:
+        name = url.rpartition("/")[2].partition("?")[0]
+        self._order(f"ALTER DATABASE {name} SET track_functions = 'all'")
+
+        def read() -> dict[str, float]:
+            with _to_postgres(url) as connection:
+                rows = connection.execute(
+                    "SELECT funcname, sum(self_time) / 1000 FROM pg_stat_user_functions GROUP BY 1"
+                )
+                return {name: float(seconds) for name, seconds in rows}
+
+        return read
 
     def _order(self, order: str) -> None:
         with _to_postgres(self._server.url) as connection:
@@ -126,6 +155,17 @@ class _Redis:
 
     def processor_seconds(self) -> float:
         return processor_seconds(self._pid, with_children=True)
+
+    def counters(self, url: str) -> Counters:
+        def read() -> dict[str, float]:
+            with _to_redis(url) as connection:
+                found = connection.info("commandstats")
+            return {
+                name.removeprefix("cmdstat_"): counted["usec"] / 1e6
+                for name, counted in found.items()
+            }
+
+        return read
 
 
 # Every process that is measured imports this module: only those that use a driver pay for it.

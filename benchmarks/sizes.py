@@ -16,6 +16,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     insert_jobs: int
     single_enqueues: int
     latency_samples: int
+    warm_samples: int
     idle_seconds: float
     few_rows: int
     many_rows: int
@@ -31,6 +32,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     list_schedules: int
     list_rounds: int
     page_rounds: int
+    action_jobs: int
+    action_rows: int
     pings: int
     closed_seconds: float
     rate_seconds: float
@@ -47,12 +50,13 @@ FULL = Sizes(
     insert_jobs=50_000,
     single_enqueues=3_000,
     latency_samples=120,
+    warm_samples=500,
     idle_seconds=2.0,
     few_rows=10_000,
     many_rows=1_000_000,
     claims=38,
     lanes=10_000,
-    sleeping_jobs=20_000,
+    sleeping_jobs=40_000,
     memory_jobs=300_000,
     endurance_jobs=500_000,
     closed_jobs=100_000,
@@ -62,6 +66,8 @@ FULL = Sizes(
     list_schedules=3_000,
     list_rounds=15,
     page_rounds=5,
+    action_jobs=100_000,
+    action_rows=666_000,
     pings=150,
     closed_seconds=30.0,
     rate_seconds=20.0,
@@ -77,12 +83,13 @@ QUICK = Sizes(
     insert_jobs=20_000,
     single_enqueues=500,
     latency_samples=10,
+    warm_samples=200,
     idle_seconds=2.0,
     few_rows=10_000,
     many_rows=100_000,
     claims=38,
     lanes=1_000,
-    sleeping_jobs=5_000,
+    sleeping_jobs=40_000,
     memory_jobs=30_000,
     endurance_jobs=50_000,
     closed_jobs=20_000,
@@ -92,6 +99,8 @@ QUICK = Sizes(
     list_schedules=3_000,
     list_rounds=15,
     page_rounds=5,
+    action_jobs=100_000,
+    action_rows=200_000,
     pings=150,
     closed_seconds=10.0,
     rate_seconds=10.0,
@@ -107,6 +116,7 @@ TINY = Sizes(
     insert_jobs=1_000,
     single_enqueues=20,
     latency_samples=2,
+    warm_samples=2,
     idle_seconds=0.0,
     few_rows=2_000,
     many_rows=4_000,
@@ -122,6 +132,8 @@ TINY = Sizes(
     list_schedules=20,
     list_rounds=1,
     page_rounds=1,
+    action_jobs=300,
+    action_rows=400,
     pings=8,
     closed_seconds=0.5,
     rate_seconds=0.2,

@@ -16,7 +16,7 @@ from windlass._worker.worker import Worker
 if TYPE_CHECKING:  # its drivers and servers must not be in the memory of what is measured
     from benchmarks.place import Place
 
-__all__ = ["App", "fill", "make_calls", "serve"]
+__all__ = ["App", "drained", "fill", "make_calls", "serve"]
 
 CHUNK = 1_000
 """Calls per ``enqueue_many``, as the yardstick's insert has rows per transaction."""
@@ -96,7 +96,7 @@ async def serve(url: str, slots: int) -> None:
             async for question in asked:
                 match question:
                     case "drained":
-                        answer(await _drained(worker, storage))
+                        answer(await drained(worker, storage))
                     case {"finished": count}:
                         await _finished(worker, count)
                         answer(time.monotonic())
@@ -105,7 +105,7 @@ async def serve(url: str, slots: int) -> None:
     await app.windlass.close()
 
 
-async def _drained(worker: Worker, storage: Any) -> tuple[float, int]:
+async def drained(worker: Worker, storage: Any) -> tuple[float, int]:
     """Wait for the last finish. The finisher counts a success when it is committed, so reading
     there costs next to nothing.
     """

@@ -3,13 +3,11 @@
 A storage with 20 queues holds waiting, scheduled and finished jobs in equal parts, as in `flat`.
 What is timed is a request to the dashboard, from the first byte asked to the last one answered,
 without a network: all pages in turn, several times. Beside them the looks of ``app.admin`` that
-the command line makes, and what an order for very many jobs does to workers: how long a claim
-takes while it is carried out.
+the command line makes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -19,20 +17,16 @@ from typing import Any
 import httpx
 
 from benchmarks.child import run
-from benchmarks.figure import Figure, Target, percentile
-from benchmarks.figures.flat import build, build_by_store, enlist
+from benchmarks.figure import Figure, Target
+from benchmarks.figures.flat import build, build_by_store
 from benchmarks.stage import Stage
 from benchmarks.worker import App
-from windlass._app.parts import parts_of
 from windlass._core.job.state import State
-from windlass._storage.protocol.actions import Edit
 from windlass._storage.protocol.job_list import JobFilter
-from windlass._storage.protocol.jobs import Want
 
-__all__ = ["claim_during_order", "look", "measure", "open_pages"]
+__all__ = ["look", "measure", "open_pages"]
 
 _BOUND = 300.0
-_DELAY = 100.0
 _QUEUE = "queue-07"
 PAGES = (
     *("/overview", "/overview?range=30d", "/jobs", "/jobs?state=failed", "/jobs?state=scheduled"),
@@ -43,7 +37,7 @@ PAGES = (
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Pages and looks at many jobs, and claims during an order for many."""
+    """Pages and looks at many jobs."""
     sizes, place, listener = stage
     with place.scratch() as url:
         listener.step(f"building {sizes.page_jobs:,} jobs")
@@ -54,23 +48,9 @@ async def measure(stage: Stage) -> list[Figure]:
         pages = await run(open_pages, url=url, rounds=sizes.page_rounds)
         listener.step("looking")
         looks = await run(look, url=url, rounds=sizes.page_rounds)
-        listener.step("ordering")
-        alone, during = await run(claim_during_order, url=url, most=sizes.page_jobs // 20)
     return [
         _slowest("pages", "slowest page of the dashboard", pages, sizes.page_jobs),
         _slowest("looks", "slowest look of app.admin", looks, sizes.page_jobs),
-        Figure(
-            name="claims_during_order",
-            title="longest claim while an order for many is carried out",
-            measured=max(during) * 1000,
-            unit="ms",
-            yardstick=max(alone) * 1000,
-            yardstick_name="without it",
-            target=Target("at most", _DELAY),
-            note=f"{sizes.page_jobs // 20:,} jobs edited; median "
-            f"{statistics.median(during) * 1000:.1f} ms, "
-            f"p99 {percentile(during, 0.99) * 1000:.1f} ms",
-        ),
     ]
 
 
@@ -129,30 +109,6 @@ async def look(url: str, rounds: int) -> dict[str, list[float]]:
             },
             rounds,
         )
-
-
-async def claim_during_order(url: str, most: int) -> tuple[list[float], list[float]]:
-    """Seconds per claim of one job: alone, and while an order for many is carried out."""
-    app = App(url).windlass
-    async with app:
-        storage = await parts_of(app).storage()
-        await enlist(storage, ["queue-00"])
-
-        async def claim() -> float:
-            began = time.perf_counter()
-            await storage.jobs.claim("w-bench", [Want("queue-00", 1)], total=1)
-            return time.perf_counter() - began
-
-        await claim()  # prepares its statements
-        alone = [await claim() for _ in range(50)]
-        wanted = JobFilter(states=[State.WAITING], task="noop")
-        ordering = asyncio.create_task(app.admin.jobs.bulk(Edit(priority=5), wanted, most=most))
-        during: list[float] = []
-        while not ordering.done():
-            during.append(await claim())
-            await asyncio.sleep(0.002)
-        await ordering
-        return alone, during or alone
 
 
 async def _timed(

@@ -255,6 +255,7 @@ class _Watched:
     def __init__(self, source: ConnectionSource, recorder: _Recorder) -> None:
         self._source, self._recorder = source, recorder
         self.path, self.turn, self.close = source.path, source.turn, source.close
+        self.checkpoints = source.checkpoints
 
     @property
     def guard(self) -> FileGuard | None:

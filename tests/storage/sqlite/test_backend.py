@@ -29,7 +29,7 @@ from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
-from windlass._storage.sqlite.io import location
+from windlass._storage.sqlite.io import checkpoints
 from windlass._storage.sqlite.jobs.apply import apply, histogram
 from windlass._storage.sqlite.jobs.claim import ClaimOperation, claimed_jobs
 from windlass._storage.sqlite.jobs.insert import insert
@@ -206,7 +206,7 @@ async def test_upkeep_shrinks_a_large_write_ahead_file(
     await add(storage, a_job())
     await storage.maintenance.tidy()
     assert Path(f"{file}-wal").stat().st_size > 0, "a small one is kept: it will be written again"
-    monkeypatch.setattr(location, "_LARGE_WAL", 1)
+    monkeypatch.setattr(checkpoints, "_LARGE_WAL", 1)
     await storage.maintenance.tidy()
     assert Path(f"{file}-wal").stat().st_size == 0
 

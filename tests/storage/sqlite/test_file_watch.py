@@ -297,3 +297,24 @@ def test_idleness_costs_next_to_nothing(files: DatabaseFiles, connection: apsw.C
         [sys.executable, "-c", _IDLE, files.path], capture_output=True, text=True, check=True
     )
     assert float(out.stdout) < 0.006, "more than 0.6 % of a core"
+
+
+@needs_inotify
+async def test_a_commit_ends_the_long_pause_after_another(
+    files: DatabaseFiles, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_watch, "_PAUSES_MS", (*[1] * 300, 60_000))
+    watching = Watching(files, OnlyEvents)
+    try:
+        await watching.started()
+        connection.execute("INSERT INTO t VALUES (1)")
+        await watching.next_change()
+        looks = -1
+        while looks != watching.watcher.looks:  # until it is in the long pause
+            looks = watching.watcher.looks
+            await asyncio.sleep(0.1)
+        connection.execute("INSERT INTO t VALUES (2)")
+        async with asyncio.timeout(20):
+            await watching.next_change()
+    finally:
+        watching.watcher.close()

@@ -35,7 +35,7 @@ from windlass.errors import InvalidArgument
 
 __all__ = ["BulkAction", "BulkProgress", "BulkReport", "filter_in_words"]
 
-CHUNK = 100
+CHUNK = 50
 """Jobs in one transaction: it must not keep a claim waiting for long."""
 _COUNTED = 10_000
 """Jobs that a count before a bulk action reaches."""

@@ -15,6 +15,7 @@ from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite.admin.actions import SqliteActions
 from windlass._storage.sqlite.admin.admin import SqliteAdmin
 from windlass._storage.sqlite.copy.copy import SqliteCopy
+from windlass._storage.sqlite.io.checkpoints import Checkpointer
 from windlass._storage.sqlite.io.connection import ConnectionSource, FileSource, SqliteDurability
 from windlass._storage.sqlite.io.database import SqliteDatabase, WriterProtocol
 from windlass._storage.sqlite.io.files import prepare_file
@@ -141,7 +142,7 @@ async def open_sqlite(
     files = prepare_file(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
     _refuse_foreign_file(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
-    source = FileSource(files, durability=durability)
+    source = FileSource(files, durability=durability, checkpoints=Checkpointer(files))
     place = FileLocation(files, durability)
     return await _open(
         source,

@@ -30,6 +30,8 @@ from windlass.errors import (
 )
 
 __all__ = [
+    "PAGES",
+    "Checkpoints",
     "ConnectionSource",
     "FileSource",
     "MemorySource",
@@ -49,16 +51,18 @@ T = TypeVar("T")
 # synchronous off, two power cuts in five left a corrupt file.
 SqliteDurability = Literal["full", "normal"]
 
+PAGES = 1000
+"""Pages in the write-ahead file that make a checkpoint worth its syncs."""
 _PATIENCE = 30.0
 _OPEN_EXISTING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
 # Memory maps turn an I/O error into a killed process, and have corrupted databases.
-_SETTINGS = """
+_SETTINGS = f"""
 PRAGMA mmap_size = 0;
 PRAGMA foreign_keys = OFF;
 PRAGMA temp_store = MEMORY;
 PRAGMA cache_size = -16384;
-PRAGMA wal_autocheckpoint = 1000;
+PRAGMA wal_autocheckpoint = {PAGES};
 PRAGMA journal_size_limit = 67108864;
 """
 _SYNCHRONOUS = {"full": "PRAGMA synchronous = FULL", "normal": "PRAGMA synchronous = NORMAL"}
@@ -180,7 +184,7 @@ def translate(error: apsw.Error, path: str) -> WindlassError:
     if extended == apsw.SQLITE_READONLY_DBMOVED:
         return replaced_file_error(path)
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and is_disk_full(path):
-        error = apsw.FullError()  # SQLite's error if it cannot create one of its own files
+        error = apsw.FullError()  # SQLite's error if it cannot create one of its files
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(
@@ -225,11 +229,21 @@ def translate(error: apsw.Error, path: str) -> WindlassError:
 # --- sources --------------------------------------------------------------------------------
 
 
+class Checkpoints(Protocol):
+    """Moves committed pages from the write-ahead file into the database."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ConnectionSource(Protocol):
     """Where a `Transactor` gets its connection, its turn and its last look before a commit."""
 
     path: str
     turn: WriteLock
+    checkpoints: Checkpoints | None
+    """Started by the commit that leaves `PAGES` to move; None: SQLite does it by itself."""
 
     @property
     def guard(self) -> FileGuard | None:
@@ -244,8 +258,15 @@ class ConnectionSource(Protocol):
 class FileSource:
     """A prepared database file."""
 
-    def __init__(self, files: DatabaseFiles, *, durability: SqliteDurability = "full") -> None:
+    def __init__(
+        self,
+        files: DatabaseFiles,
+        *,
+        durability: SqliteDurability = "full",
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self.path: str = files.path
+        self.checkpoints: Checkpoints | None = checkpoints
         self.turn: WriteLock = FileWriteLock(files)
         self._files, self._durability = files, durability
         self._database: FileIdentity | None = file_identity_of(files.path)
@@ -260,6 +281,8 @@ class FileSource:
             self.guard = FileGuard(self._files)
             if self.guard.database != self._database:
                 raise replaced_file_error(self.path)
+            if self.checkpoints is not None:
+                connection.wal_autocheckpoint(0)
         except BaseException:
             disconnect(connection)
             raise
@@ -267,6 +290,8 @@ class FileSource:
 
     def close(self) -> None:
         self.turn.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
 
 
 class _NoWriteLock:
@@ -295,6 +320,7 @@ class MemorySource:
 
     def __init__(self) -> None:
         self.turn: WriteLock = _NoWriteLock()
+        self.checkpoints: Checkpoints | None = None
         self.guard: FileGuard | None = None
         self._connection: apsw.Connection | None = None
 

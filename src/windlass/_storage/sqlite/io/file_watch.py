@@ -250,12 +250,20 @@ class ChangeWatcher:
                     pauses = iter(_PAUSES_MS)
                 if (pause := next(pauses, None)) is None:
                     break
-                sleep(pause / 1000)
+                self._pause(pause, events)
 
     def _look(self, cursor: apsw.Cursor) -> int:
         self.looks += 1
         with FORK_GUARD:
             return int(cursor.execute("PRAGMA data_version").get)
+
+    def _pause(self, milliseconds: float, events: FileEvents) -> None:
+        """Wait before the next look; a further sign ends a long pause."""
+        file = events.fileno()
+        if file is None or milliseconds < 1:
+            sleep(milliseconds / 1000)
+        else:
+            self._bell.wait(int(milliseconds), file)
 
     def _rest(self, events: FileEvents) -> bool:
         """Sleep until it is time to look; False when it never will be again."""

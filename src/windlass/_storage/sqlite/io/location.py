@@ -15,28 +15,23 @@ import apsw
 
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.shared.worker_locks import WorkerLocks
+from windlass._storage.sqlite.io.checkpoints import checkpoint_and_shrink
 from windlass._storage.sqlite.io.connection import (
     ConnectionSource,
     SqliteDurability,
     connect_reader,
     disconnect,
-    translate,
 )
 from windlass._storage.sqlite.io.file_watch import ChangeWatcher
 from windlass._storage.sqlite.io.files import DatabaseFiles, filesystem_of, is_network
 from windlass._storage.sqlite.io.guards import ReadGuard
 from windlass._storage.sqlite.io.wakeups import Watcher
-from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import start_thread
 from windlass.errors import StorageError
 
 __all__ = ["DatabaseLocation", "FileLocation", "MemoryLocation"]
 
 log = logging.getLogger("windlass")
-
-_LARGE_WAL = 64 * 1024 * 1024
-_TRUNCATE_PATIENCE_MS = 100
-"""Shrinking the write-ahead file keeps writers out while it waits for readers."""
 
 
 class DatabaseLocation(Protocol):
@@ -126,7 +121,7 @@ class FileLocation:
         def run() -> None:
             failure: StorageError | None = None
             try:
-                _checkpoint(self._files)
+                checkpoint_and_shrink(self._files)
             except StorageError as error:
                 failure = error
             _answer(loop, done, failure)
@@ -179,22 +174,6 @@ def _answer(
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
         log.debug("a checkpoint ended after its event loop was closed")
-
-
-def _checkpoint(files: DatabaseFiles) -> None:
-    connection = connect_reader(files.path)
-    try:
-        connection.set_busy_timeout(_TRUNCATE_PATIENCE_MS)
-        large = Path(files.wal).stat().st_size > _LARGE_WAL
-        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
-        with FORK_GUARD:
-            connection.wal_checkpoint(mode=mode)
-    except (apsw.BusyError, apsw.LockedError):
-        log.debug("%s is in use; its write-ahead file is moved later", files.path)
-    except apsw.Error as error:
-        raise translate(error, files.path) from error
-    finally:
-        disconnect(connection)
 
 
 class MemoryLocation:

@@ -11,6 +11,7 @@ import apsw
 from windlass._core.values.instants import to_us
 from windlass._storage.shared.errors import caused_by
 from windlass._storage.sqlite.io.connection import (
+    PAGES,
     ConnectionSource,
     disconnect,
     lock_pause,
@@ -185,6 +186,12 @@ class Transactor:
         except apsw.Error as error:
             self._suspect = True
             return [FailedOp(self._translated(error)) for _ in results]
+        checkpoints = self.source.checkpoints
+        if checkpoints is not None:
+            with contextlib.suppress(apsw.Error):  # the commit itself is done
+                stored, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                if stored - moved >= PAGES:
+                    checkpoints.start()
         return results
 
     def discard(self) -> None:
