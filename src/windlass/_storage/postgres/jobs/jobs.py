@@ -69,8 +69,8 @@ _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
 _LARGE = 100
-"""Jobs in a claim, or outcomes, that are worth a statement of their own: the server carries out both
-at the same time. Below, they share one."""
+"""Jobs in a claim, or outcomes, that are worth a separate statement: the server carries out both at
+the same time. Fewer share one."""
 _SECONDS_EACH = 0.002
 """Seconds for storing a job on a slow server, beyond those of every call."""
 _NONE = timedelta(0)
