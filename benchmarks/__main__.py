@@ -32,14 +32,13 @@ from benchmarks.figures import (
     lone,
     memory,
     misfits,
-    profile,
     rates,
     sleeping,
     slots,
     warm,
 )
 from benchmarks.figures.dashboard import actions, lists, pages, streams
-from benchmarks.figures.server import empty_claim, idle_workers, retention
+from benchmarks.figures.server import empty_claim, idle_workers, profile, retention
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.profile_page import write_page
 from benchmarks.progress import Display

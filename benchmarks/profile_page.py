@@ -1,4 +1,4 @@
-"""The figures of `benchmarks.figures.profile` on a page of the documentation, as table and picture.
+"""The figures of `benchmarks.figures.server.profile` as table and picture for a page of the docs.
 
 The table replaces what is between two marks on the page. The picture lies in ``images`` beside the
 page's folder, follows the reader's light or dark theme, and loads nothing.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from benchmarks.figures.profile import PARTS, SLOTS
+from benchmarks.figures.server.profile import PARTS, SLOTS
 
 __all__ = ["write_page"]
 
