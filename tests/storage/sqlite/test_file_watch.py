@@ -307,7 +307,7 @@ async def test_a_commit_ends_the_long_pause_after_another(
     watching = Watching(files, OnlyEvents)
     try:
         await watching.started()
-        looks = watching.watcher.looks + 300
+        looks = watching.watcher.looks + 301
         with Path(files.wal).open("r+b") as wal:
             first = wal.read(1)
             wal.seek(0)
