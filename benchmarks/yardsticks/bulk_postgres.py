@@ -73,8 +73,8 @@ async def open_pgqueuer(url: str) -> Insert | None:
     queries = Queries(AsyncpgDriver(await asyncpg.connect(url)))
     await queries.install()
 
-    def insert(batch: Batch) -> Awaitable[object]:
+    async def insert(batch: Batch) -> None:
         payloads: list[bytes | None] = list(batch[1])
-        return queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
+        await queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
 
     return insert

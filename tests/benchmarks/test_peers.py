@@ -24,7 +24,7 @@ from benchmarks.peers.picture import draw
 from benchmarks.peers.report import COLUMNS, Row, as_markdown, best, values
 from benchmarks.peers.sizes import TINY
 from benchmarks.peers.workers import Failed
-from benchmarks.place import Backend, open_place
+from benchmarks.place import Backend, Counters, open_place
 from tests.architecture.source import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the figures read /proc")
@@ -51,6 +51,9 @@ class OneFile:
 
     def processor_seconds(self) -> float:
         return 0.0
+
+    def counters(self, url: str) -> Counters:
+        return dict
 
 
 def broken(fault: str, folder: Path) -> Subject:

@@ -10,7 +10,7 @@ import msgspec
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.unique import OnConflict
 from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
-from windlass._storage.postgres.io.rows import stored_ids, stored_span
+from windlass._storage.postgres.io.rows import stored_id, stored_ids, stored_span
 from windlass._storage.protocol.jobs import Inserted
 from windlass.errors import InvalidArgument, KeyBusy, StoreBusy
 
