@@ -20,16 +20,13 @@ from rich.console import Console
 from benchmarks import against as comparing
 from benchmarks.figure import Figure
 from benchmarks.figures import (
-    bulk,
     closed,
     drain,
-    enqueue,
     flat,
     hosts,
     imports,
     lanes,
     latency,
-    lone,
     memory,
     misfits,
     rates,
@@ -39,6 +36,7 @@ from benchmarks.figures import (
 )
 from benchmarks.figures.dashboard import actions, lists, pages, streams
 from benchmarks.figures.server import empty_claim, idle_workers, profile, retention
+from benchmarks.figures.storing import bulk, enqueue, lone
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.profile_page import write_page
 from benchmarks.progress import Display

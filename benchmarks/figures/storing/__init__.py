@@ -1,0 +1,1 @@
+"""Figures about storing jobs: single calls, calls at once and bulk."""
