@@ -154,7 +154,9 @@ def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
         "leaving, not begun": Point(f"{workers}.leave", "before", STUBBORN, 2, 2),
         "leaving, after its commit": Point(f"{workers}.leave", "after", STUBBORN, 1, 2),
         # --- the producer
-        "enqueue, after its commit": Point(f"{jobs}.insert", "after", PRODUCER, 1, 1),
+        "enqueue, after its commit": Point(
+            "windlass._client.client:Client._tell", "before", PRODUCER, 1, 1
+        ),
     }
 
 
