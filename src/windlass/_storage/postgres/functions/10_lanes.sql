@@ -21,42 +21,6 @@ BEGIN
     PERFORM pg_advisory_xact_lock(to_regnamespace(quote_ident(current_schema))::oid::integer, 1);
 END $$;
 
--- What is counted must be what others have committed by now.
-CREATE OR REPLACE FUNCTION require_read_committed() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- Only behind a pooler: elsewhere our connections say what they need when they are opened.
-        RAISE EXCEPTION 'limits are counted under READ COMMITTED only. Behind a pooler the role '
-            'must have it: ALTER ROLE % SET default_transaction_isolation = ''read committed''',
-            quote_ident(current_user)
-            USING ERRCODE = 'feature_not_supported';
-    END IF;
-END $$;
-
--- Claims of queues with a number of jobs that may run at once take one lock for each such queue,
--- always in the same order, so that no claim starts others between their counting and their commit.
--- The answer: those queues. Where no queue has a number there is nothing to lock.
-CREATE OR REPLACE FUNCTION lock_queues(p_queues text[]) RETURNS text[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_names text[];
-    v_lock bigint;
-BEGIN
-    SELECT array_agg(q.name) INTO v_names FROM queues q
-     WHERE q.name = ANY (p_queues) AND q.max_running IS NOT NULL;
-    IF v_names IS NOT NULL THEN
-        PERFORM require_read_committed();
-        FOR v_lock IN
-            SELECT DISTINCT hashtextextended(current_schema || '/' || n.name, 0) AS number
-              FROM unnest(v_names) AS n (name) ORDER BY number
-        LOOP
-            PERFORM pg_advisory_xact_lock(v_lock);
-        END LOOP;
-    END IF;
-    RETURN v_names;
-END $$;
-
 -- --- instants -----------------------------------------------------------------------------------
 
 -- An instant plus microseconds, or the last instant: an unreadable instant would
