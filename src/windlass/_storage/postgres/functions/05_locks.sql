@@ -157,3 +157,11 @@ BEGIN
     RETURN ARRAY(SELECT DISTINCT split_part(g, ':', 1) FROM jobs j, unnest(j.gates) AS g
                   WHERE j.seq = ANY (p_seqs));
 END $$;
+
+-- The same for those of these jobs that wait: for callers that move them.
+CREATE OR REPLACE FUNCTION limits_of_waiting(p_ids uuid[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT DISTINCT split_part(g, ':', 1) FROM jobs j, unnest(j.gates) AS g
+                  WHERE j.id = ANY (p_ids) AND j.state + 0 = 0);
+END $$;

@@ -177,6 +177,50 @@ BEGIN
     END IF;
 END $$;
 
+-- Limits of jobs as they travel, side by side, as the columns of `jobs`: texts of arrays; NULL for none.
+CREATE OR REPLACE FUNCTION read_limits(p_limits text[], OUT gates text[], OUT costs text[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT array_agg(r.gates::text ORDER BY t.n), array_agg(r.costs::text ORDER BY t.n)
+      INTO gates, costs
+      FROM unnest(p_limits) WITH ORDINALITY AS t (limits, n)
+     CROSS JOIN LATERAL (
+           SELECT array_agg(u.use ->> 0 ORDER BY u.n) AS gates,
+                  array_agg((u.use ->> 1)::float8 ORDER BY u.n) AS costs
+             FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)) AS r;
+END $$;
+
+-- The lanes of new jobs, side by side; NULL for one that has no limits or is due later. They may be empty
+-- still, or stay so: the caller settles them.
+CREATE OR REPLACE FUNCTION lanes_for(
+    p_now timestamptz, p_queues text[], p_gates text[], p_dues timestamptz[], p_delays bigint[]
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_due record;
+    v_found bigint[];
+    v_lanes bigint[];
+BEGIN
+    SELECT array_agg(t.n::integer ORDER BY t.n) AS places, array_agg(t.queue ORDER BY t.n) AS queues,
+           array_agg(t.gates ORDER BY t.n) AS gates
+      INTO v_due
+      FROM unnest(p_queues, p_gates, p_dues, p_delays)
+           WITH ORDINALITY AS t (queue, gates, asked, delay, n)
+     WHERE t.gates IS NOT NULL AND coalesce(t.asked, after(p_now, t.delay), p_now) <= p_now;
+    IF v_due.places IS NULL THEN
+        RETURN NULL;
+    END IF;
+    v_found := find_lanes(v_due.queues, v_due.gates);
+    IF cardinality(v_found) = cardinality(p_queues) THEN
+        RETURN v_found;
+    END IF;
+    v_lanes := array_fill(NULL::bigint, ARRAY[cardinality(p_queues)]);
+    FOR i IN 1 .. cardinality(v_found) LOOP
+        v_lanes[v_due.places[i]] := v_found[i];
+    END LOOP;
+    RETURN v_lanes;
+END $$;
+
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
 -- that no job needs may be NULL as a whole. Durations are microseconds.
 --   p_durable   see `commit_durably`; NULL in the user's transaction
@@ -219,16 +263,20 @@ DECLARE
     v_seqs bigint[];
     v_left integer[] := '{}';
     v_coalesced integer[] := '{}';
-    v_limited bigint[];
+    v_names text[];
+    v_gates text[];
+    v_costs text[];
+    v_lanes bigint[];
     v_stored bigint;
     v_key record;
     v_met record;
 BEGIN
     PERFORM commit_durably(p_durable);
     IF p_limits IS NOT NULL THEN
-        PERFORM require_limits(names_in(p_limits));
-        IF p_place THEN
-            PERFORM lock_lanes();
+        v_names := names_in(p_limits);
+        PERFORM require_limits(v_names);
+        IF p_place AND v_names IS NOT NULL THEN
+            PERFORM lock_limits(v_names);
         END IF;
     END IF;
     IF p_keys IS NOT NULL THEN
@@ -344,39 +392,42 @@ BEGIN
         SELECT array_agg(nextval(pg_get_serial_sequence('jobs', 'seq')) ORDER BY n) INTO v_seqs
           FROM generate_series(1, cardinality(p_ids)) AS n;
     END IF;
+    IF p_limits IS NOT NULL THEN
+        SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        IF p_place THEN
+            v_lanes := lanes_for(v_now, p_queues, v_gates, p_dues, p_delays);
+        END IF;
+    END IF;
     WITH stored AS (
-        INSERT INTO jobs (seq, id, ready, priority, due, created_at, expires_at, timeout,
+        INSERT INTO jobs (seq, id, ready, lane, priority, due, created_at, expires_at, timeout,
                           max_attempts, budget, queue, task, gates, costs, key, key_window,
                           key_period, backoff, tags, tenant, principal, correlation_id, trace,
                           parent, on_failure, on_lost, payload)
         OVERRIDING SYSTEM VALUE
-        SELECT t.seq, t.id, CASE WHEN t.due <= v_now AND t.limits IS NULL THEN 1 ELSE 0 END,
-               t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
-               t.max_attempts, t.max_attempts, t.queue, t.task,
-               (SELECT array_agg(u.use ->> 0 ORDER BY u.n)
-                  FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)),
-               (SELECT array_agg((u.use ->> 1)::float8 ORDER BY u.n)
-                  FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)),
+        SELECT t.seq, t.id,
+               CASE WHEN t.lane IS NOT NULL THEN 2
+                    WHEN t.due <= v_now AND t.gates IS NULL THEN 1 ELSE 0 END,
+               t.lane, t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
+               t.max_attempts, t.max_attempts, t.queue, t.task, t.gates::text[], t.costs::float8[],
                t.key, t.key_window, t.period, t.backoff, t.tags, t.tenant, t.principal,
                t.correlation_id, t.trace, t.parent, t.on_failure, t.on_lost, t.payload
           FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due
                   FROM unnest(v_seqs, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
                               p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys,
-                              p_windows, p_periods, p_limits, p_backoffs, p_tags, p_tenants,
+                              p_windows, p_periods, v_gates, v_costs, v_lanes, p_backoffs, p_tags, p_tenants,
                               p_principals, p_correlation_ids, p_traces, p_parents,
                               p_on_failures, p_on_losts)
                        WITH ORDINALITY
                     AS u (seq, id, queue, task, priority, asked, delay, max_attempts, payload,
-                          timeout, expires, key, key_window, period, limits, backoff, tags,
-                          tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
+                          timeout, expires, key, key_window, period, gates, costs, lane, backoff,
+                          tags, tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
                 OFFSET 0) AS t
          WHERE t.n <> ALL (v_left)
          ORDER BY t.n
         ON CONFLICT (id) DO NOTHING
-        RETURNING seq, gates, due
+        RETURNING 1
     )
-    SELECT array_agg(s.seq) FILTER (WHERE s.gates IS NOT NULL AND s.due <= v_now), count(*)
-      INTO v_limited, v_stored FROM stored s;
+    SELECT count(*) INTO v_stored FROM stored s;
     IF p_strict AND v_stored < cardinality(p_ids) THEN
         PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, p_keys);
     END IF;
@@ -389,8 +440,8 @@ BEGIN
            AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.id)
          ORDER BY t.n;
     END IF;
-    IF v_limited IS NOT NULL AND p_place THEN
-        PERFORM place_waiting(v_limited, v_now);
+    IF v_lanes IS NOT NULL THEN
+        PERFORM settle_lanes(ARRAY(SELECT DISTINCT l FROM unnest(v_lanes) AS l WHERE l IS NOT NULL));
     END IF;
 END $$;
 

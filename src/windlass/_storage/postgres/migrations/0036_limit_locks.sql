@@ -13,3 +13,20 @@ INSERT INTO lane_limits (queue, name)
 SELECT DISTINCT j.queue, split_part(g, ':', 1)
   FROM jobs j CROSS JOIN LATERAL unnest(j.gates) AS g
  WHERE j.ready = 2;
+
+-- It is updated where it can be locked at once, and so it must be there.
+INSERT INTO marks (name, at) VALUES ('charged', 0) ON CONFLICT DO NOTHING;
+
+-- One lock for all limits, and lanes that were settled one by one.
+DROP FUNCTION IF EXISTS lock_lanes();
+DROP FUNCTION IF EXISTS find_bay(text, text, float8);
+DROP FUNCTION IF EXISTS find_lane(text, text[]);
+DROP FUNCTION IF EXISTS settle_bay(bigint);
+DROP FUNCTION IF EXISTS settle_lane(bigint, text, float8, bigint, bigint[]);
+
+-- Their arguments or results change.
+DROP FUNCTION IF EXISTS claim_locks(text[], timestamptz);
+DROP FUNCTION IF EXISTS promote_some(text, integer, timestamptz, boolean, timestamptz);
+DROP FUNCTION IF EXISTS place_waiting(bigint[], timestamptz);
+DROP FUNCTION IF EXISTS visit_lanes(
+    text, integer, text, timestamptz, bigint[], integer[], timestamptz[]);
