@@ -173,7 +173,8 @@ SELECT b.id FROM bays b
  WHERE (h.head_priority, h.head_due, h.head_seq)
        IS DISTINCT FROM (b.head_priority, b.head_due, b.head_seq)
 UNION ALL
-SELECT l.bay FROM lanes l WHERE NOT EXISTS (SELECT 1 FROM bays b WHERE b.id = l.bay)
+SELECT l.bay FROM lanes l
+ WHERE l.bay IS NOT NULL AND NOT EXISTS (SELECT 1 FROM bays b WHERE b.id = l.bay)
 """
 # A lane group that waits for a unit, though one is free.
 FORGOTTEN = """

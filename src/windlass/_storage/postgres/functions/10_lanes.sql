@@ -34,16 +34,24 @@ BEGIN
 END $$;
 
 -- --- lanes and the bays they stand in -----------------------------------------------------------
+--
+-- A lane without a bay is open: its head has not asked yet, or was started. One whose head was refused
+-- stands in the bay of the gate that refused it, and stays there for as long as it needs that gate.
 
 -- The lanes of jobs, side by side with their queues and gates (texts of arrays); those that are missing
--- are made. A lane without jobs goes when it is settled: the caller settles all of them.
+-- are made. A lane without jobs goes when it is settled.
+--   unsettled   those among them that are new, or whose head comes after one of these jobs. For jobs that
+--               are stored next: p_priorities and p_dues. NULL: all of them
 --
 -- Within its queue a lane is known by a digest of its gates, each once, in order.
-CREATE OR REPLACE FUNCTION find_lanes(p_queues text[], p_gates text[]) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION find_lanes(
+    p_queues text[], p_gates text[], p_priorities integer[] DEFAULT NULL,
+    p_dues timestamptz[] DEFAULT NULL, OUT lanes bigint[], OUT unsettled bigint[]
+)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_digests bytea[];
-    v_lanes bigint[];
 BEGIN
     v_digests := ARRAY(
         SELECT sha256(convert_to(
@@ -52,18 +60,24 @@ BEGIN
                                 FROM unnest(t.gates::text[]) AS g) END, 'UTF8'))
           FROM unnest(p_gates) WITH ORDINALITY AS t (gates, n) ORDER BY t.n);
     FOR look IN 1 .. 2 LOOP
-        v_lanes := ARRAY(
-            SELECT (SELECT l.id FROM lanes l WHERE l.queue = t.queue AND l.digest = t.digest)
-              FROM unnest(p_queues, v_digests) WITH ORDINALITY AS t (queue, digest, n)
-             ORDER BY t.n);
-        EXIT WHEN array_position(v_lanes, NULL) IS NULL;
-        PERFORM make_lanes(p_queues, p_gates, v_digests, v_lanes);
+        SELECT array_agg(f.id ORDER BY f.n),
+               array_agg(DISTINCT f.id) FILTER (WHERE p_dues IS NULL OR f.head_due = 'infinity'
+                                  OR (f.priority, f.due) < (f.head_priority, f.head_due))
+          INTO lanes, unsettled
+          FROM (SELECT l.*, t.priority, t.due, t.n
+                  FROM unnest(p_queues, v_digests, p_priorities, p_dues)
+                       WITH ORDINALITY AS t (queue, digest, priority, due, n)
+                  LEFT JOIN LATERAL (
+                       SELECT l.id, l.head_priority, l.head_due FROM lanes l
+                        WHERE l.queue = t.queue AND l.digest = t.digest LIMIT 1) AS l ON true
+               ) AS f;
+        EXIT WHEN array_position(lanes, NULL) IS NULL;
+        PERFORM make_lanes(p_queues, p_gates, v_digests, lanes);
     END LOOP;
-    RETURN v_lanes;
 END $$;
 
--- Make the missing ones (NULL in p_lanes), each in the bay of its first gate. Their heads follow when they
--- are settled.
+-- Make the missing ones (NULL in p_lanes). Their heads follow when they are settled. Where the first gate
+-- is known to have no unit left, the lane waits for it from the beginning.
 CREATE OR REPLACE FUNCTION make_lanes(
     p_queues text[], p_gates text[], p_digests bytea[], p_lanes bigint[]
 ) RETURNS void
@@ -71,9 +85,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_new record;
 BEGIN
-    SELECT array_agg(m.queue) AS queues, array_agg(m.gates) AS gates,
-           array_agg((m.gates::text[])[1]) AS firsts, array_agg(m.digest) AS digests,
-           array_agg(-1::float8) AS costs
+    SELECT array_agg(m.queue) AS queues, array_agg(m.gates) AS gates, array_agg(m.digest) AS digests
       INTO v_new
       FROM (SELECT DISTINCT ON (t.queue, t.digest) t.queue, t.gates, t.digest
               FROM unnest(p_queues, p_gates, p_digests, p_lanes)
@@ -81,12 +93,13 @@ BEGIN
              WHERE t.lane IS NULL
              ORDER BY t.queue, t.digest, t.n) AS m;
     PERFORM note_lane_limits(v_new.queues, v_new.gates);
-    PERFORM make_bays(v_new.queues, v_new.firsts, v_new.costs);
     INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
     SELECT t.queue, t.digest,
-           (SELECT b.id FROM bays b WHERE b.queue = t.queue AND b.gate = t.gate AND b.cost = -1),
+           (SELECT b.id FROM bays b
+             WHERE b.queue = t.queue AND b.gate = (t.gates::text[])[1] AND b.cost = -1
+               AND b.opens_at IS DISTINCT FROM 0),
            0, 'infinity', 0
-      FROM unnest(v_new.queues, v_new.firsts, v_new.digests) AS t (queue, gate, digest);
+      FROM unnest(v_new.queues, v_new.gates, v_new.digests) AS t (queue, gates, digest);
 END $$;
 
 -- Claims on these queues lock the limits of these gates (texts of arrays) from now on.
@@ -102,31 +115,28 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 
-CREATE OR REPLACE FUNCTION make_bays(p_queues text[], p_gates text[], p_costs float8[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
-    SELECT DISTINCT t.queue, t.gate, t.cost, 0, timestamptz 'infinity', 0
-      FROM unnest(p_queues, p_gates, p_costs) AS t (queue, gate, cost)
-    ON CONFLICT (queue, gate, cost) DO NOTHING;
-END $$;
-
 -- Make bays follow their lanes. Those without one go.
 CREATE OR REPLACE FUNCTION settle_bays(p_bays bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_heads record;
 BEGIN
-    UPDATE bays b SET head_priority = h.head_priority, head_due = h.head_due,
-                      head_seq = h.head_seq
+    SELECT array_agg(t.bay) FILTER (WHERE h.head_seq IS NULL) AS empty,
+           array_agg(t.bay) AS bays, array_agg(h.head_priority) AS priorities,
+           array_agg(h.head_due) AS dues, array_agg(h.head_seq) AS seqs
+      INTO v_heads
       FROM unnest(p_bays) AS t (bay)
-     CROSS JOIN LATERAL (SELECT l.head_priority, l.head_due, l.head_seq FROM lanes l
+      LEFT JOIN LATERAL (SELECT l.head_priority, l.head_due, l.head_seq FROM lanes l
                           WHERE l.bay = t.bay
-                          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1) AS h
-     WHERE b.id = t.bay AND (b.head_priority, b.head_due, b.head_seq)
-           IS DISTINCT FROM (h.head_priority, h.head_due, h.head_seq);
-    DELETE FROM bays b
-     WHERE b.id = ANY (ARRAY(
-               SELECT t.bay FROM unnest(p_bays) AS t (bay)
-                WHERE NOT EXISTS (SELECT 1 FROM lanes l WHERE l.bay = t.bay)));
+                          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1) AS h ON true;
+    UPDATE bays b SET head_priority = t.priority, head_due = t.due, head_seq = t.seq
+      FROM unnest(v_heads.bays, v_heads.priorities, v_heads.dues, v_heads.seqs)
+           AS t (bay, priority, due, seq)
+     WHERE b.id = t.bay AND t.seq IS NOT NULL
+       AND (b.head_priority, b.head_due, b.head_seq) IS DISTINCT FROM (t.priority, t.due, t.seq);
+    IF v_heads.empty IS NOT NULL THEN
+        DELETE FROM bays WHERE id = ANY (v_heads.empty);
+    END IF;
 END $$;
 
 -- Make lanes follow their jobs: their heads are read from these, so they cannot drift. Each lane is named
@@ -140,66 +150,62 @@ CREATE OR REPLACE FUNCTION settle_lanes(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_empty bigint[];
     v_moved record;
     v_bays bigint[];
 BEGIN
     WITH looked AS MATERIALIZED (
-        SELECT l.id, l.queue, l.bay, b.gate AS old_gate, b.cost AS old_cost,
-               t.gate IS NOT NULL AS refused, h.priority, h.due, h.seq,
+        SELECT l.id, l.queue, l.bay, t.gate, t.cost, h.priority, h.due, h.seq,
+               t.gate IS NOT NULL AND (t.gate, t.cost) IS DISTINCT FROM (b.gate, b.cost) AS refused,
                (l.head_priority, l.head_due, l.head_seq)
                    IS DISTINCT FROM (h.priority, h.due, h.seq)
                    OR coalesce(h.seq = ANY (p_news), false) AS moved,
-               t.gate, t.cost
+               b.cost AS old_cost
           FROM unnest(p_lanes, p_gates, p_costs) AS t (lane, gate, cost)
           JOIN lanes l ON l.id = t.lane
-          JOIN bays b ON b.id = l.bay
+          LEFT JOIN bays b ON b.id = l.bay
           LEFT JOIN LATERAL (SELECT j.priority, j.due, j.seq FROM jobs j
                               WHERE j.lane = l.id AND j.ready = 2
                               ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
-    ), aimed AS (
-        -- Where another job is at the head, it may need fewer tokens: it has not asked yet.
-        SELECT k.*, CASE WHEN k.refused THEN k.gate ELSE k.old_gate END AS new_gate,
-               CASE WHEN k.refused THEN k.cost WHEN k.moved THEN -1 ELSE k.old_cost END AS new_cost
-          FROM looked k
     ), changed AS (
-        SELECT a.*, (a.new_gate, a.new_cost) <> (a.old_gate, a.old_cost) AS leaves FROM aimed a
-         WHERE a.seq IS NULL OR a.moved OR (a.new_gate, a.new_cost) <> (a.old_gate, a.old_cost)
+        -- Where another job is at the head, it may need fewer tokens: it has not asked yet.
+        SELECT k.*, k.gate IS NULL AND k.moved AND k.old_cost <> -1 AS opens FROM looked k
+         WHERE k.seq IS NULL OR k.moved OR k.refused
     )
     SELECT array_agg(c.id) FILTER (WHERE c.seq IS NULL) AS empty,
-           array_agg(DISTINCT c.bay) AS bays,
-           array_agg(c.id) FILTER (WHERE c.seq IS NOT NULL) AS ids,
-           array_agg(c.queue) FILTER (WHERE c.seq IS NOT NULL) AS queues,
-           array_agg(c.new_gate) FILTER (WHERE c.seq IS NOT NULL) AS gates,
-           array_agg(c.new_cost) FILTER (WHERE c.seq IS NOT NULL) AS costs,
-           array_agg(c.priority) FILTER (WHERE c.seq IS NOT NULL) AS priorities,
-           array_agg(c.due) FILTER (WHERE c.seq IS NOT NULL) AS dues,
-           array_agg(c.seq) FILTER (WHERE c.seq IS NOT NULL) AS seqs,
-           coalesce(bool_or(c.leaves AND c.seq IS NOT NULL), false) AS leave
+           array_agg(DISTINCT c.bay) FILTER (WHERE c.bay IS NOT NULL) AS bays,
+           array_agg(c.id) AS ids, array_agg(c.queue) AS queues, array_agg(c.gate) AS gates,
+           array_agg(c.cost) AS costs, array_agg(c.priority) AS priorities,
+           array_agg(c.due) AS dues, array_agg(c.seq) AS seqs, array_agg(c.opens) AS opens,
+           array_agg(c.refused) AS refused, bool_or(c.refused AND c.seq IS NOT NULL) AS any_refused
       INTO v_moved FROM changed c;
     IF v_moved.empty IS NOT NULL THEN
         DELETE FROM lanes WHERE id = ANY (v_moved.empty);
     END IF;
-    v_bays := v_moved.bays;
-    IF v_moved.ids IS NOT NULL THEN
-        IF v_moved.leave THEN
-            PERFORM make_bays(v_moved.queues, v_moved.gates, v_moved.costs);
-        END IF;
-        WITH led AS (
-            UPDATE lanes l
-               SET bay = (SELECT b.id FROM bays b
-                           WHERE b.queue = t.queue AND b.gate = t.gate AND b.cost = t.cost),
-                   head_priority = t.priority, head_due = t.due, head_seq = t.seq
-              FROM unnest(v_moved.ids, v_moved.queues, v_moved.gates, v_moved.costs,
-                          v_moved.priorities, v_moved.dues, v_moved.seqs)
-                   AS t (id, queue, gate, cost, priority, due, seq)
-             WHERE l.id = t.id
-            RETURNING l.bay
-        )
-        SELECT array_agg(DISTINCT o.bay) INTO v_bays
-          FROM (SELECT led.bay FROM led UNION ALL SELECT unnest(v_bays)) AS o (bay);
+    IF v_moved.any_refused THEN
+        INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
+        SELECT DISTINCT t.queue, t.gate, t.cost, 0, timestamptz 'infinity', 0
+          FROM unnest(v_moved.queues, v_moved.gates, v_moved.costs, v_moved.refused, v_moved.seqs)
+               AS t (queue, gate, cost, refused, seq)
+         WHERE t.refused AND t.seq IS NOT NULL
+        ON CONFLICT (queue, gate, cost) DO NOTHING;
     END IF;
-    IF v_bays IS NOT NULL THEN
+    WITH led AS (
+        UPDATE lanes l
+           SET bay = CASE WHEN t.refused
+                          THEN (SELECT b.id FROM bays b WHERE b.queue = t.queue
+                                   AND b.gate = t.gate AND b.cost = t.cost)
+                          WHEN t.opens THEN NULL ELSE l.bay END,
+               head_priority = t.priority, head_due = t.due, head_seq = t.seq
+          FROM unnest(v_moved.ids, v_moved.queues, v_moved.gates, v_moved.costs,
+                      v_moved.priorities, v_moved.dues, v_moved.seqs, v_moved.opens,
+                      v_moved.refused)
+               AS t (id, queue, gate, cost, priority, due, seq, opens, refused)
+         WHERE l.id = t.id AND t.seq IS NOT NULL
+        RETURNING l.bay
+    )
+    SELECT array_agg(DISTINCT led.bay) INTO v_bays FROM led WHERE led.bay IS NOT NULL;
+    v_bays := ARRAY(SELECT DISTINCT unnest(v_bays || v_moved.bays));
+    IF v_bays <> '{}' THEN
         PERFORM settle_bays(v_bays);
     END IF;
     IF p_gates IS NOT NULL THEN

@@ -66,7 +66,7 @@ CREATE OR REPLACE FUNCTION place_waiting(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs record;
-    v_lanes bigint[];
+    v_lanes record;
 BEGIN
     UPDATE jobs SET ready = CASE WHEN solo THEN 3 ELSE 1 END
      WHERE seq = ANY (p_seqs) AND ready + 0 = 0 AND due <= p_now AND (gates IS NULL OR solo);
@@ -78,10 +78,10 @@ BEGIN
     IF v_jobs.seqs IS NULL THEN
         RETURN;
     END IF;
-    v_lanes := find_lanes(v_jobs.queues, v_jobs.gates);
+    SELECT f.* INTO v_lanes FROM find_lanes(v_jobs.queues, v_jobs.gates) AS f;
     UPDATE jobs j SET ready = 2, lane = t.lane
-      FROM unnest(v_jobs.seqs, v_lanes) AS t (seq, lane) WHERE j.seq = t.seq;
-    PERFORM settle_lanes(ARRAY(SELECT DISTINCT unnest(v_lanes)), p_news => p_seqs);
+      FROM unnest(v_jobs.seqs, v_lanes.lanes) AS t (seq, lane) WHERE j.seq = t.seq;
+    PERFORM settle_lanes(v_lanes.unsettled, p_news => p_seqs);
 END $$;
 
 -- Make up to p_limit due jobs ready, longest due first; of one queue, or (NULL) of any. Returns

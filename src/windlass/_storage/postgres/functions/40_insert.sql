@@ -181,44 +181,48 @@ END $$;
 CREATE OR REPLACE FUNCTION read_limits(p_limits text[], OUT gates text[], OUT costs text[])
 LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(r.gates::text ORDER BY t.n), array_agg(r.costs::text ORDER BY t.n)
-      INTO gates, costs
-      FROM unnest(p_limits) WITH ORDINALITY AS t (limits, n)
+    -- Nothing is sorted here: elements and rows come in their order.
+    SELECT array_agg(r.gates::text), array_agg(r.costs::text) INTO gates, costs
+      FROM unnest(p_limits) AS t (limits)
      CROSS JOIN LATERAL (
-           SELECT array_agg(u.use ->> 0 ORDER BY u.n) AS gates,
-                  array_agg((u.use ->> 1)::float8 ORDER BY u.n) AS costs
-             FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)) AS r;
+           SELECT array_agg(u.use ->> 0) AS gates, array_agg((u.use ->> 1)::float8) AS costs
+             FROM json_array_elements(t.limits::json) AS u (use)) AS r;
 END $$;
 
--- The lanes of new jobs, side by side; NULL for one that has no limits or is due later. They may be empty
--- still, or stay so: the caller settles them.
+-- The lanes of new jobs, side by side; NULL for one that has no limits or is due later. The caller stores
+-- the jobs and settles the lanes that are unsettled then.
 CREATE OR REPLACE FUNCTION lanes_for(
-    p_now timestamptz, p_queues text[], p_gates text[], p_dues timestamptz[], p_delays bigint[]
-) RETURNS bigint[]
+    p_now timestamptz, p_queues text[], p_gates text[], p_priorities integer[],
+    p_dues timestamptz[], p_delays bigint[], OUT lanes bigint[], OUT unsettled bigint[]
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_due record;
-    v_found bigint[];
-    v_lanes bigint[];
+    v_found record;
 BEGIN
-    SELECT array_agg(t.n::integer ORDER BY t.n) AS places, array_agg(t.queue ORDER BY t.n) AS queues,
-           array_agg(t.gates ORDER BY t.n) AS gates
+    SELECT array_agg(t.n::integer) AS places, array_agg(t.queue) AS queues,
+           array_agg(t.gates) AS gates, array_agg(t.priority) AS priorities,
+           array_agg(t.due) AS dues
       INTO v_due
-      FROM unnest(p_queues, p_gates, p_dues, p_delays)
-           WITH ORDINALITY AS t (queue, gates, asked, delay, n)
-     WHERE t.gates IS NOT NULL AND coalesce(t.asked, after(p_now, t.delay), p_now) <= p_now;
+      FROM (SELECT u.n, u.queue, u.gates, u.priority,
+                   coalesce(u.asked, after(p_now, u.delay), p_now) AS due
+              FROM unnest(p_queues, p_gates, p_priorities, p_dues, p_delays)
+                   WITH ORDINALITY AS u (queue, gates, priority, asked, delay, n)
+             WHERE u.gates IS NOT NULL OFFSET 0) AS t
+     WHERE t.due <= p_now;
     IF v_due.places IS NULL THEN
-        RETURN NULL;
+        RETURN;
     END IF;
-    v_found := find_lanes(v_due.queues, v_due.gates);
-    IF cardinality(v_found) = cardinality(p_queues) THEN
-        RETURN v_found;
+    SELECT f.* INTO v_found
+      FROM find_lanes(v_due.queues, v_due.gates, v_due.priorities, v_due.dues) AS f;
+    unsettled := v_found.unsettled;
+    lanes := v_found.lanes;
+    IF cardinality(lanes) < cardinality(p_queues) THEN
+        lanes := array_fill(NULL::bigint, ARRAY[cardinality(p_queues)]);
+        FOR i IN 1 .. cardinality(v_due.places) LOOP
+            lanes[v_due.places[i]] := v_found.lanes[i];
+        END LOOP;
     END IF;
-    v_lanes := array_fill(NULL::bigint, ARRAY[cardinality(p_queues)]);
-    FOR i IN 1 .. cardinality(v_found) LOOP
-        v_lanes[v_due.places[i]] := v_found[i];
-    END LOOP;
-    RETURN v_lanes;
 END $$;
 
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
@@ -267,15 +271,18 @@ DECLARE
     v_gates text[];
     v_costs text[];
     v_lanes bigint[];
+    v_unsettled bigint[];
     v_stored bigint;
     v_key record;
     v_met record;
 BEGIN
     PERFORM commit_durably(p_durable);
     IF p_limits IS NOT NULL THEN
-        v_names := names_in(p_limits);
+        SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        v_names := ARRAY(SELECT DISTINCT split_part(g, ':', 1)
+                           FROM unnest(v_gates) AS t (gates), unnest(t.gates::text[]) AS g);
         PERFORM require_limits(v_names);
-        IF p_place AND v_names IS NOT NULL THEN
+        IF p_place THEN
             PERFORM lock_limits(v_names);
         END IF;
     END IF;
@@ -393,9 +400,13 @@ BEGIN
           FROM generate_series(1, cardinality(p_ids)) AS n;
     END IF;
     IF p_limits IS NOT NULL THEN
-        SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        IF v_coalesced <> '{}' THEN
+            -- One of this batch may have taken over the limits of another.
+            SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        END IF;
         IF p_place THEN
-            v_lanes := lanes_for(v_now, p_queues, v_gates, p_dues, p_delays);
+            SELECT f.lanes, f.unsettled INTO v_lanes, v_unsettled
+              FROM lanes_for(v_now, p_queues, v_gates, p_priorities, p_dues, p_delays) AS f;
         END IF;
     END IF;
     WITH stored AS (
@@ -414,7 +425,8 @@ BEGIN
           FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due
                   FROM unnest(v_seqs, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
                               p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys,
-                              p_windows, p_periods, v_gates, v_costs, v_lanes, p_backoffs, p_tags, p_tenants,
+                              p_windows, p_periods, v_gates, v_costs, v_lanes,
+                              p_backoffs, p_tags, p_tenants,
                               p_principals, p_correlation_ids, p_traces, p_parents,
                               p_on_failures, p_on_losts)
                        WITH ORDINALITY
@@ -440,8 +452,8 @@ BEGIN
            AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.id)
          ORDER BY t.n;
     END IF;
-    IF v_lanes IS NOT NULL THEN
-        PERFORM settle_lanes(ARRAY(SELECT DISTINCT l FROM unnest(v_lanes) AS l WHERE l IS NOT NULL));
+    IF v_unsettled IS NOT NULL THEN
+        PERFORM settle_lanes(v_unsettled);
     END IF;
 END $$;
 

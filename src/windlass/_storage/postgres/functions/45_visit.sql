@@ -5,14 +5,15 @@
 --   p_lanes, p_jobs   how many lanes to look into, and how many jobs to look for
 --   p_common, p_priorities, p_dues   the common line, in order
 --   seqs        the jobs; NULL: there is none in a lane. Beside them lanes (NULL: the common line), late
---               (past its expiry), gates and costs (texts of arrays)
+--               (past its expiry), gates and costs (texts of arrays), and the lanes' bays, if any
 --   stale       lanes whose first job is not the one they name: they are to be settled
 --   more        there are others behind these; NULL: no lane is open
 CREATE OR REPLACE FUNCTION next_in_lanes(
     p_queue text, p_lanes integer, p_jobs integer, p_now timestamptz,
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
     OUT seqs bigint[], OUT lanes bigint[], OUT late boolean[], OUT gates text[], OUT costs text[],
-    OUT stale bigint[], OUT more boolean
+    OUT bays bigint[], OUT bay_gates text[], OUT bay_costs float8[], OUT stale bigint[],
+    OUT more boolean
 )
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -22,54 +23,61 @@ DECLARE
     v_depth integer;
 BEGIN
     -- The first bays bound the others: a lane that is not in one of these comes behind the last of them.
-    SELECT array_agg(b.id) AS ids, max(b.place) > p_lanes AS full,
-           (array_agg(b.head_priority ORDER BY b.place DESC))[1] AS priority,
-           (array_agg(b.head_due ORDER BY b.place DESC))[1] AS due,
-           (array_agg(b.head_seq ORDER BY b.place DESC))[1] AS seq
+    SELECT array_agg(b.id) AS ids, array_agg(b.gate) AS gates, array_agg(b.cost) AS costs,
+           max(b.head_priority) FILTER (WHERE b.place > p_lanes) AS priority,
+           max(b.head_due) FILTER (WHERE b.place > p_lanes) AS due,
+           max(b.head_seq) FILTER (WHERE b.place > p_lanes) AS seq
       INTO v_near
       FROM (SELECT o.*, row_number() OVER () AS place
-              FROM (SELECT b.id, b.head_priority, b.head_due, b.head_seq FROM bays b
-                     WHERE b.queue = p_queue AND b.opens_at = 0
+              FROM (SELECT b.id, b.gate, b.cost, b.head_priority, b.head_due, b.head_seq
+                      FROM bays b WHERE b.queue = p_queue AND b.opens_at = 0
                      ORDER BY b.head_priority, b.head_due, b.head_seq LIMIT p_lanes + 1) AS o
            ) AS b;
-    IF v_near.ids IS NULL THEN
-        RETURN;
-    END IF;
-    IF NOT v_near.full THEN
+    IF v_near.seq IS NULL THEN
         v_near.priority := 2147483647;
         v_near.due := 'infinity';
         v_near.seq := 9223372036854775807;
     END IF;
     -- One lane more than is looked into: its head is the bound of what is certain.
-    SELECT array_agg(l.id ORDER BY l.place) AS ids, array_agg(l.head_seq ORDER BY l.place) AS heads,
-           max(l.place) > p_lanes AS full,
-           (array_agg(l.head_priority ORDER BY l.place DESC))[1] AS priority,
-           (array_agg(l.head_due ORDER BY l.place DESC))[1] AS due,
-           (array_agg(l.head_seq ORDER BY l.place DESC))[1] AS seq
+    SELECT array_agg(l.id) AS ids, array_agg(l.head_seq) AS heads, array_agg(l.bay) AS bays,
+           array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
+           max(l.head_priority) FILTER (WHERE l.place > p_lanes) AS priority,
+           max(l.head_due) FILTER (WHERE l.place > p_lanes) AS due,
+           max(l.head_seq) FILTER (WHERE l.place > p_lanes) AS seq
       INTO v_lanes
       FROM (SELECT o.*, row_number() OVER () AS place
-              FROM (SELECT l.id, l.head_priority, l.head_due, l.head_seq
-                      FROM unnest(v_near.ids) AS n (bay)
-                     CROSS JOIN LATERAL (
-                           SELECT l.id, l.head_priority, l.head_due, l.head_seq FROM lanes l
-                            WHERE l.bay = n.bay AND (l.head_priority, l.head_due, l.head_seq)
-                                  <= (v_near.priority, v_near.due, v_near.seq)
-                            ORDER BY l.head_priority, l.head_due, l.head_seq
-                            LIMIT p_lanes + 1) AS l
-                     ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT p_lanes + 1) AS o
+              FROM (SELECT * FROM (
+                        (SELECT l.id, l.head_priority, l.head_due, l.head_seq, NULL::bigint AS bay,
+                                NULL::text AS gate, NULL::float8 AS cost
+                           FROM lanes l WHERE l.queue = p_queue AND l.bay IS NULL
+                          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT p_lanes + 1)
+                        UNION ALL
+                        SELECT l.id, l.head_priority, l.head_due, l.head_seq, n.bay, n.gate, n.cost
+                          FROM unnest(v_near.ids, v_near.gates, v_near.costs) AS n (bay, gate, cost)
+                         CROSS JOIN LATERAL (
+                               SELECT l.id, l.head_priority, l.head_due, l.head_seq FROM lanes l
+                                WHERE l.bay = n.bay AND (l.head_priority, l.head_due, l.head_seq)
+                                      <= (v_near.priority, v_near.due, v_near.seq)
+                                ORDER BY l.head_priority, l.head_due, l.head_seq
+                                LIMIT p_lanes + 1) AS l) AS u
+                     ORDER BY u.head_priority, u.head_due, u.head_seq LIMIT p_lanes + 1) AS o
            ) AS l;
-    v_lanes.ids := v_lanes.ids[1 : p_lanes];
-    v_lanes.heads := v_lanes.heads[1 : p_lanes];
-    IF NOT v_lanes.full THEN
+    IF v_lanes.ids IS NULL THEN
+        RETURN;
+    END IF;
+    more := v_lanes.seq IS NOT NULL;
+    IF NOT more THEN
         v_lanes.priority := 2147483647;
         v_lanes.due := 'infinity';
         v_lanes.seq := 9223372036854775807;
     END IF;
+    v_lanes.ids := v_lanes.ids[1 : p_lanes];
     -- Lanes take turns more or less: twice an equal share of each is enough, most of the time.
     v_depth := least(p_jobs, 1 + 2 * p_jobs / cardinality(v_lanes.ids));
     WITH found AS MATERIALIZED (
-        SELECT l.lane, l.head, j.*
-          FROM unnest(v_lanes.ids, v_lanes.heads) AS l (lane, head)
+        SELECT l.*, j.*
+          FROM unnest(v_lanes.ids, v_lanes.heads, v_lanes.bays, v_lanes.gates, v_lanes.costs)
+               AS l (lane, head, bay, bay_gate, bay_cost)
           LEFT JOIN LATERAL (
                SELECT f.*, row_number() OVER () AS place
                  FROM (SELECT j.seq, j.priority, j.due, j.expires_at, j.gates, j.costs FROM jobs j
@@ -77,28 +85,31 @@ BEGIN
                           AND (j.priority, j.due, j.seq)
                               < (v_lanes.priority, v_lanes.due, v_lanes.seq)
                         ORDER BY j.priority, j.due, j.seq LIMIT v_depth) AS f) AS j ON true
+         WHERE l.lane IS NOT NULL  -- the lists of the others are one longer
     ), bound AS MATERIALIZED (
         -- Behind the last of a lane that was not read to its end others may come.
         SELECT f.priority, f.due, f.seq FROM found f WHERE f.place = v_depth
          ORDER BY f.priority, f.due, f.seq LIMIT 1
     ), sure AS (
-        SELECT f.seq, f.lane, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs
+        SELECT f.seq, f.lane, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs,
+               f.bay, f.bay_gate, f.bay_cost
           FROM found f LEFT JOIN bound b ON true
          WHERE f.seq IS NOT NULL
            AND (b.seq IS NULL OR (f.priority, f.due, f.seq) <= (b.priority, b.due, b.seq))
         UNION ALL
-        SELECT c.seq, NULL, c.priority, c.due, NULL, NULL, NULL
+        SELECT c.seq, NULL, c.priority, c.due, NULL, NULL, NULL, NULL, NULL, NULL
           FROM unnest(p_common, p_priorities, p_dues) AS c (seq, priority, due)
           LEFT JOIN bound b ON true
          WHERE (c.priority, c.due, c.seq) < (v_lanes.priority, v_lanes.due, v_lanes.seq)
            AND (b.seq IS NULL OR (c.priority, c.due, c.seq) < (b.priority, b.due, b.seq))
     )
     SELECT array_agg(s.seq), array_agg(s.lane), array_agg(coalesce(s.late, false)),
-           array_agg(s.gates::text), array_agg(s.costs::text),
+           array_agg(s.gates::text), array_agg(s.costs::text), array_agg(s.bay),
+           array_agg(s.bay_gate), array_agg(s.bay_cost),
            ARRAY(SELECT f.lane FROM found f
                   WHERE coalesce(f.place, 1) = 1 AND f.seq IS DISTINCT FROM f.head),
-           v_lanes.full OR EXISTS (SELECT 1 FROM bound)
-      INTO seqs, lanes, late, gates, costs, stale, more
+           more OR EXISTS (SELECT 1 FROM bound)
+      INTO seqs, lanes, late, gates, costs, bays, bay_gates, bay_costs, stale, more
       FROM (SELECT * FROM sure s ORDER BY s.priority, s.due, s.seq) AS s;
 END $$;
 
@@ -118,8 +129,13 @@ CREATE OR REPLACE FUNCTION read_gates(
 LANGUAGE plpgsql AS $$
 BEGIN
     SELECT array_agg(g.gate), jsonb_object_agg(g.gate, g.place), array_agg(g.stored),
-           array_agg(g.most - CASE WHEN g.most IS NOT NULL
-                                   THEN gate_usage(g.gate, g.most) END),
+           -- `gate_usage`; a call for each of them takes too long.
+           array_agg(g.most - CASE WHEN g.most IS NOT NULL THEN (
+               SELECT count(*)
+                 FROM (SELECT 1 FROM holds h JOIN jobs j ON j.seq = h.seq
+                        WHERE h.gate = g.gate AND j.claim_number = h.claim_number
+                          AND j.state + 0 = 1
+                        LIMIT g.most) AS running) END),
            array_agg(g.opens_at),
            array_agg(CASE WHEN g.spacing IS NOT NULL
                           THEN greatest(coalesce(g.spent_until, p_now), p_now) END),
@@ -164,6 +180,9 @@ DECLARE
     v_gates text[] := p_next.gates;
     v_cost_texts text[] := p_next.costs;
     v_units bigint[] := p_left.units;
+    v_bays bigint[] := p_next.bays;
+    v_shut_bays bigint[] := '{}';
+    v_names text[];
     v_text text;
     v_cost_text text;
     v_places integer[];
@@ -194,7 +213,8 @@ BEGIN
             v_room := v_room - 1;
             CONTINUE;
         END IF;
-        CONTINUE WHEN v_lanes[i] = ANY (refused) OR v_seqs[i] = ANY (p_passed);
+        CONTINUE WHEN v_lanes[i] = ANY (refused) OR v_bays[i] = ANY (v_shut_bays)
+                   OR v_seqs[i] = ANY (p_passed);
         IF v_late[i] THEN
             -- More have expired than one claim discards.
             cut_short := true;
@@ -204,9 +224,12 @@ BEGIN
             v_text := v_gates[i];
             v_cost_text := v_cost_texts[i];
             v_costs := v_cost_text::float8[];
-            v_places := ARRAY(SELECT (p_left.places ->> g)::integer
-                                FROM unnest(v_text::text[]) AS g);
-            v_count := cardinality(v_places);
+            v_names := v_text::text[];
+            v_count := cardinality(v_names);
+            v_places := ARRAY[(p_left.places ->> v_names[1])::integer];
+            FOR k IN 2 .. v_count LOOP
+                v_places := v_places || (p_left.places ->> v_names[k])::integer;
+            END LOOP;
         END IF;
         v_shut := NULL;
         FOR k IN 1 .. v_count LOOP
@@ -242,6 +265,11 @@ BEGIN
             refused_gates := refused_gates || p_left.names[v_shut];
             refused_costs := refused_costs || v_shut_cost;
             opens_ats := opens_ats || v_shut_until;
+            IF p_next.bay_gates[i] = p_left.names[v_shut]
+               AND p_next.bay_costs[i] = v_shut_cost THEN
+                -- The others in its bay need the same: it closes as a whole.
+                v_shut_bays := v_shut_bays || v_bays[i];
+            END IF;
             CONTINUE;
         END IF;
         FOR k IN 1 .. v_count LOOP

@@ -16,7 +16,7 @@ DECLARE
         find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage,
         gauge_minute, has_tag, hasten, is_set_back, is_wanted, judge_jobs, keep_gauges,
         lanes_for, limits_held, limits_of, limits_of_jobs, limits_of_waiting, lock_space,
-        make_bays, make_lanes, mark_charged, may_forgive, meet_key, mend_gates, mentions,
+        make_lanes, mark_charged, may_forgive, meet_key, mend_gates, mentions,
         names_in, next_in_lanes, note_lane_limits, order_matters, order_one, read_gates,
         read_limits, reckon_from, refuse_other_calls, replace_waiting, requeue_one,
         require_limits, require_read_committed, room_in, set_back_by, settle_bays,

@@ -14,6 +14,10 @@ SELECT DISTINCT j.queue, split_part(g, ':', 1)
   FROM jobs j CROSS JOIN LATERAL unnest(j.gates) AS g
  WHERE j.ready = 2;
 
+-- A lane that has not been refused stands in no bay: then one row is written for it, not two.
+ALTER TABLE lanes ALTER COLUMN bay DROP NOT NULL;
+CREATE INDEX lanes_open ON lanes (queue, head_priority, head_due, head_seq) WHERE bay IS NULL;
+
 -- It is updated where it can be locked at once, and so it must be there.
 INSERT INTO marks (name, at) VALUES ('charged', 0) ON CONFLICT DO NOTHING;
 
