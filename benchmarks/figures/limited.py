@@ -137,7 +137,7 @@ async def _claims(stage: Stage) -> list[Figure]:
 
 
 def _app(url: str, kind: str) -> tuple[Windlass, Task[..., Any]]:
-    """An app whose only task waits in the queue ``kind``; "other": as "shared", another limit."""
+    """Make an app whose only task waits in the queue ``kind``. "other" is a second "shared"."""
     app = Windlass(url)
     limits = [Limit("other", concurrency=SLOTS)] if kind == "other" else LIMITS[kind]
 
@@ -151,12 +151,12 @@ def _app(url: str, kind: str) -> tuple[Windlass, Task[..., Any]]:
 async def fill_queue(url: str, kind: str, jobs: int) -> float:
     """Store calls; jobs per second."""
     app, task = _app(url, kind)
-    calls = make_calls(task, TENANTS) * (jobs // TENANTS or 1)
+    calls = (make_calls(task, TENANTS) * (jobs // TENANTS + 1))[:jobs]
     async with app:
         await store(app, calls[:1])  # the first one prepares its statements
         began = time.perf_counter()
-        await store(app, calls[1:jobs])
-        return (len(calls[:jobs]) - 1) / (time.perf_counter() - began)
+        await store(app, calls[1:])
+        return (jobs - 1) / (time.perf_counter() - began)
 
 
 async def drain_queue(url: str, kind: str, jobs: int) -> tuple[float, float]:
@@ -166,7 +166,7 @@ async def drain_queue(url: str, kind: str, jobs: int) -> tuple[float, float]:
         began = time.monotonic()
         async with app.worker(queues=[kind], slots=SLOTS) as worker:
             counts = worker.engine.finisher.counts
-            while counts["succeed"] < min(jobs, TENANTS * (jobs // TENANTS or 1)):  # noqa: ASYNC110 -- nobody tells
+            while counts["succeed"] < jobs:  # noqa: ASYNC110 -- nobody tells
                 await asyncio.sleep(0.005)
             return began, time.monotonic()
 
@@ -186,7 +186,8 @@ async def claim_in_turn(urls: list[str], lanes: int, claims: int) -> list[list[f
             reply = await storage.jobs.claim("w-bench", [Want("default", CLAIM)], total=CLAIM)
             if number >= 2:  # the first ones prepare their statements
                 mine.append(time.perf_counter() - began)
-            await storage.jobs.apply([succeed(job, by="w-bench", result=None) for job in reply.jobs])
+            ends = [succeed(job, by="w-bench", result=None) for job in reply.jobs]
+            await storage.jobs.apply(ends)
     for app in apps:
         await app.close()
     return samples

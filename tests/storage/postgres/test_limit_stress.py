@@ -93,7 +93,7 @@ def some_job(chance: random.Random) -> NewJob:
 async def work(
     store: PostgresStorage, worker: str, chance: random.Random, stored: set[JobId], until: float
 ) -> None:
-    """Enqueue, claim, end and cancel. A call whose connection is killed may have been carried out."""
+    """Enqueue, claim, end, cancel and promote. A call whose connection is killed may take effect."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         jobs = [some_job(chance) for _ in range(chance.randrange(1, 12))]

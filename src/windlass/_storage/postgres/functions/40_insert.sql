@@ -177,54 +177,6 @@ BEGIN
     END IF;
 END $$;
 
--- Limits of jobs as they travel, side by side, as the columns of `jobs`: texts of arrays; NULL for none.
-CREATE OR REPLACE FUNCTION read_limits(p_limits text[], OUT gates text[], OUT costs text[])
-LANGUAGE plpgsql AS $$
-BEGIN
-    -- Nothing is sorted here: elements and rows come in their order.
-    SELECT array_agg(r.gates::text), array_agg(r.costs::text) INTO gates, costs
-      FROM unnest(p_limits) AS t (limits)
-     CROSS JOIN LATERAL (
-           SELECT array_agg(u.use ->> 0) AS gates, array_agg((u.use ->> 1)::float8) AS costs
-             FROM json_array_elements(t.limits::json) AS u (use)) AS r;
-END $$;
-
--- The lanes of new jobs, side by side; NULL for one that has no limits or is due later. The caller stores
--- the jobs and settles the lanes that are unsettled then.
-CREATE OR REPLACE FUNCTION lanes_for(
-    p_now timestamptz, p_queues text[], p_gates text[], p_priorities integer[],
-    p_dues timestamptz[], p_delays bigint[], OUT lanes bigint[], OUT unsettled bigint[]
-)
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_due record;
-    v_found record;
-BEGIN
-    SELECT array_agg(t.n::integer) AS places, array_agg(t.queue) AS queues,
-           array_agg(t.gates) AS gates, array_agg(t.priority) AS priorities,
-           array_agg(t.due) AS dues
-      INTO v_due
-      FROM (SELECT u.n, u.queue, u.gates, u.priority,
-                   coalesce(u.asked, after(p_now, u.delay), p_now) AS due
-              FROM unnest(p_queues, p_gates, p_priorities, p_dues, p_delays)
-                   WITH ORDINALITY AS u (queue, gates, priority, asked, delay, n)
-             WHERE u.gates IS NOT NULL OFFSET 0) AS t
-     WHERE t.due <= p_now;
-    IF v_due.places IS NULL THEN
-        RETURN;
-    END IF;
-    SELECT f.* INTO v_found
-      FROM find_lanes(v_due.queues, v_due.gates, v_due.priorities, v_due.dues) AS f;
-    unsettled := v_found.unsettled;
-    lanes := v_found.lanes;
-    IF cardinality(lanes) < cardinality(p_queues) THEN
-        lanes := array_fill(NULL::bigint, ARRAY[cardinality(p_queues)]);
-        FOR i IN 1 .. cardinality(v_due.places) LOOP
-            lanes[v_due.places[i]] := v_found.lanes[i];
-        END LOOP;
-    END IF;
-END $$;
-
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
 -- that no job needs may be NULL as a whole. Durations are microseconds.
 --   p_durable   see `commit_durably`; NULL in the user's transaction
@@ -279,8 +231,7 @@ BEGIN
     PERFORM commit_durably(p_durable);
     IF p_limits IS NOT NULL THEN
         SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
-        v_names := ARRAY(SELECT DISTINCT split_part(g, ':', 1)
-                           FROM unnest(v_gates) AS t (gates), unnest(t.gates::text[]) AS g);
+        v_names := limits_in(v_gates);
         PERFORM require_limits(v_names);
         IF p_place THEN
             PERFORM lock_limits(v_names);

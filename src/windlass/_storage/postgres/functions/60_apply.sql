@@ -198,8 +198,10 @@ DECLARE
     v_gates text[];
 BEGIN
     WITH back AS (
-        DELETE FROM holds h USING jobs j CROSS JOIN LATERAL unnest(j.gates) AS g
-         WHERE j.seq = ANY (p_seqs) AND h.gate = g AND h.seq = j.seq
+        DELETE FROM holds h
+         USING (SELECT j.seq, g FROM jobs j, unnest(j.gates) AS g
+                 WHERE j.seq = ANY (p_seqs) OFFSET 0) AS t
+         WHERE h.gate = t.g AND h.seq = t.seq
         RETURNING h.gate
     )
     SELECT array_agg(DISTINCT b.gate) INTO v_gates FROM back b;

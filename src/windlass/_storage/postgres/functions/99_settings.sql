@@ -15,7 +15,7 @@ DECLARE
         commit_durably, copied_from, count_coalesced, counted_names, extras_of, find_lanes,
         find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage,
         gauge_minute, has_tag, hasten, is_set_back, is_wanted, judge_jobs, keep_gauges,
-        lanes_for, limits_held, limits_of, limits_of_jobs, limits_of_waiting, lock_space,
+        lanes_for, limits_held, limits_in, limits_of, limits_of_jobs, limits_of_waiting, lock_space,
         make_lanes, mark_charged, may_forgive, meet_key, mend_gates, mentions,
         names_in, next_in_lanes, note_lane_limits, order_matters, order_one, read_gates,
         read_limits, reckon_from, refuse_other_calls, replace_waiting, requeue_one,
@@ -41,7 +41,7 @@ DECLARE
         append_events, append_logs, apply_successes, apply_transitions, breaker_states,
         cancel_jobs, claim_jobs, count_queue, delete_successes, end_and_claim, end_waiting,
         forget_gates, free_keys, gather_waiting, give_back, insert_jobs, insert_plain_jobs,
-        is_claimable, limit_states, list_jobs, meet_holders, next_in_list, order_jobs,
+        insert_limited_jobs, is_claimable, limit_states, list_jobs, meet_holders, next_in_list, order_jobs,
         outlook, place_waiting, postpone_bays, put_schedules, read_events, read_logs,
         report_progress, restore_events, restore_jobs, restore_traces}';
     -- They read in the order of an index, without sorting.

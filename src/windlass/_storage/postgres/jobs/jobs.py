@@ -31,6 +31,7 @@ from windlass._storage.postgres.jobs.insert import (
     extra_args,
     insert_answers,
     is_keyed,
+    limits_arg,
     plain_args,
     raise_if_key_busy,
 )
@@ -55,7 +56,7 @@ __all__ = ["PostgresJobs"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
-_INSERT_KEYED = _SQL["insert_keyed"]
+_INSERT_KEYED, _INSERT_LIMITED = _SQL["insert_keyed"], _SQL["insert_limited"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
@@ -94,8 +95,12 @@ class PostgresJobs:
     async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         """Answer also whether an earlier try may have stored them."""
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
-        extras = extra_args(jobs)
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
+        limits = limits_arg(jobs) if jobs[0].limits else None
+        if limits is not None:
+            sql = self._db.sql(_INSERT_LIMITED)
+            return await self._db.fetch_told(sql, *args, limits, at_most=at_most)
+        extras = extra_args(jobs)
         if extras is None:
             return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):

@@ -16,6 +16,8 @@ SELECT DISTINCT j.queue, split_part(g, ':', 1)
 
 -- A lane that has not been refused stands in no bay: then one row is written for it, not two.
 ALTER TABLE lanes ALTER COLUMN bay DROP NOT NULL;
+DROP INDEX lanes_in_bay;
+CREATE INDEX lanes_in_bay ON lanes (bay, head_priority, head_due, head_seq) WHERE bay IS NOT NULL;
 CREATE INDEX lanes_open ON lanes (queue, head_priority, head_due, head_seq) WHERE bay IS NULL;
 
 -- It is updated where it can be locked at once, and so it must be there.
