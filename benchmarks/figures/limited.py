@@ -2,9 +2,10 @@
 
 Four apps, each with one task that does nothing: without limits; under one concurrency limit that
 all jobs share; under a limit of two jobs per tenant, for 1,000 tenants; under a rate that never
-closes. Each is filled with ``enqueue_many`` and drained by one worker process with 200 slots; both
-are timed, in rounds that alternate. Two processes on two queues whose limits differ are held against
-one. Claims of 100 alternate as well: of plain jobs, from many lanes, and from lanes that share a rate.
+closes. Each is filled with ``enqueue_many`` and drained by one worker process with 200 slots. Both
+are timed, in rounds that alternate. Two processes on two queues whose limits differ are held
+against one. Claims of 100 alternate as well: of plain jobs, from many lanes, and from lanes that
+share a rate.
 """
 
 from __future__ import annotations

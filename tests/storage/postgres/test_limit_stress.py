@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
@@ -19,7 +19,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from windlass._core.job.job import JobId, LimitUse, NewJob
+from windlass._core.job.job import ClaimedJob, JobId, LimitUse, NewJob
 from windlass._core.job.transition import retry, succeed
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
@@ -93,24 +93,31 @@ def some_job(chance: random.Random) -> NewJob:
 async def work(
     store: PostgresStorage, worker: str, chance: random.Random, stored: set[JobId], until: float
 ) -> None:
-    """Enqueue, claim, end, cancel and promote. A call whose connection is killed may take effect."""
+    """Enqueue, claim, end, cancel and promote. A call whose connection is killed may have effect."""
     loop = asyncio.get_running_loop()
+    held: Sequence[ClaimedJob] = ()
     while loop.time() < until:
         jobs = [some_job(chance) for _ in range(chance.randrange(1, 12))]
         with suppress(StorageUnavailable):
             await store.jobs.insert(jobs)
             stored.update(job.id for job in jobs)
-        with suppress(StorageUnavailable):
-            queues = chance.sample(QUEUES, chance.randrange(1, 4))
-            reply = await store.jobs.claim(worker, [Want(queue, 8) for queue in queues], total=8)
-            await store.jobs.apply(
-                [
-                    retry(job, by=worker, delay=timedelta(0), error=OOPS)
-                    if chance.random() < 0.2
-                    else succeed(job, by=worker, result=None)
-                    for job in reply.jobs
-                ]
-            )
+        ends = [
+            retry(job, by=worker, delay=timedelta(0), error=OOPS)
+            if chance.random() < 0.1
+            else succeed(job, by=worker, result=None)
+            for job in held
+        ]
+        wants = [Want(queue, 8) for queue in chance.sample(QUEUES, chance.randrange(1, 4))]
+        # At once, as a worker asks for them: in one transaction, unless an end is no success.
+        claimed, applied = await asyncio.gather(
+            store.jobs.claim(worker, wants, total=8),
+            store.jobs.apply(ends),
+            return_exceptions=True,
+        )
+        for reply in (claimed, applied):
+            if isinstance(reply, BaseException) and not isinstance(reply, StorageUnavailable):
+                raise reply
+        held = () if isinstance(claimed, BaseException) else claimed.jobs
         if chance.random() < 0.3:
             with suppress(StorageUnavailable):
                 await store.jobs.cancel([job.id for job in jobs[:2]])

@@ -60,20 +60,21 @@ BEGIN
                                 FROM unnest(t.gates::text[]) AS g) END, 'UTF8'))
           FROM unnest(p_gates) WITH ORDINALITY AS t (gates, n) ORDER BY t.n);
     FOR look IN 1 .. 2 LOOP
-        SELECT array_agg(f.id ORDER BY f.n),
-               array_agg(DISTINCT f.id) FILTER (WHERE p_dues IS NULL OR f.head_due = 'infinity'
-                                  OR (f.priority, f.due) < (f.head_priority, f.head_due))
+        -- Nothing is sorted: the rows come in the order of the lists.
+        SELECT array_agg(l.id),
+               array_agg(l.id) FILTER (WHERE p_dues IS NULL OR l.head_due = 'infinity'
+                                  OR (t.priority, t.due) < (l.head_priority, l.head_due))
           INTO lanes, unsettled
-          FROM (SELECT l.*, t.priority, t.due, t.n
-                  FROM unnest(p_queues, v_digests, p_priorities, p_dues)
-                       WITH ORDINALITY AS t (queue, digest, priority, due, n)
-                  LEFT JOIN LATERAL (
-                       SELECT l.id, l.head_priority, l.head_due FROM lanes l
-                        WHERE l.queue = t.queue AND l.digest = t.digest LIMIT 1) AS l ON true
-               ) AS f;
+          FROM unnest(p_queues, v_digests, p_priorities, p_dues) AS t (queue, digest, priority, due)
+          LEFT JOIN LATERAL (
+               SELECT l.id, l.head_priority, l.head_due FROM lanes l
+                WHERE l.queue = t.queue AND l.digest = t.digest LIMIT 1) AS l ON true;
         EXIT WHEN array_position(lanes, NULL) IS NULL;
         PERFORM make_lanes(p_queues, p_gates, v_digests, lanes);
     END LOOP;
+    IF unsettled IS NOT NULL THEN
+        unsettled := ARRAY(SELECT DISTINCT u FROM unnest(unsettled) AS u);
+    END IF;
 END $$;
 
 -- Make the missing ones (NULL in p_lanes). Their heads follow when they are settled. Where the first gate
@@ -150,62 +151,53 @@ CREATE OR REPLACE FUNCTION settle_lanes(
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_moved record;
     v_bays bigint[];
 BEGIN
-    WITH looked AS MATERIALIZED (
-        SELECT l.id, l.queue, l.bay, t.gate, t.cost, h.priority, h.due, h.seq,
-               t.gate IS NOT NULL AND (t.gate, t.cost) IS DISTINCT FROM (b.gate, b.cost) AS refused,
-               (l.head_priority, l.head_due, l.head_seq)
-                   IS DISTINCT FROM (h.priority, h.due, h.seq)
-                   OR coalesce(h.seq = ANY (p_news), false) AS moved,
-               b.cost AS old_cost
+    IF p_gates IS NOT NULL THEN
+        INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
+        SELECT DISTINCT l.queue, t.gate, t.cost, 0, timestamptz 'infinity', 0
           FROM unnest(p_lanes, p_gates, p_costs) AS t (lane, gate, cost)
           JOIN lanes l ON l.id = t.lane
-          LEFT JOIN bays b ON b.id = l.bay
+         WHERE t.gate IS NOT NULL
+        ON CONFLICT (queue, gate, cost) DO NOTHING;
+    END IF;
+    WITH looked AS MATERIALIZED (
+        SELECT l.id, l.bay, h.priority, h.due, h.seq,
+               CASE WHEN t.gate IS NOT NULL
+                    THEN (SELECT b.id FROM bays b WHERE b.queue = l.queue AND b.gate = t.gate
+                                                    AND b.cost = t.cost) END AS refused_to,
+               (l.head_priority, l.head_due, l.head_seq)
+                   IS DISTINCT FROM (h.priority, h.due, h.seq)
+                   OR coalesce(h.seq = ANY (p_news), false) AS moved
+          FROM unnest(p_lanes, p_gates, p_costs) AS t (lane, gate, cost)
+          JOIN lanes l ON l.id = t.lane
           LEFT JOIN LATERAL (SELECT j.priority, j.due, j.seq FROM jobs j
                               WHERE j.lane = l.id AND j.ready = 2
                               ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
-    ), changed AS (
-        -- Where another job is at the head, it may need fewer tokens: it has not asked yet.
-        SELECT k.*, k.gate IS NULL AND k.moved AND k.old_cost <> -1 AS opens FROM looked k
-         WHERE k.seq IS NULL OR k.moved OR k.refused
+    ), aimed AS MATERIALIZED (
+        SELECT k.*, CASE WHEN k.refused_to IS NOT NULL THEN k.refused_to
+                         -- Another job is at the head and may need fewer tokens: it has not asked yet.
+                         WHEN k.moved AND (SELECT b.cost FROM bays b WHERE b.id = k.bay) <> -1 THEN NULL
+                         ELSE k.bay END AS aim
+          FROM looked k
+    ), gone AS (
+        DELETE FROM lanes WHERE id = ANY (ARRAY(SELECT a.id FROM aimed a WHERE a.seq IS NULL))
+    ), led AS (
+        UPDATE lanes l SET bay = a.aim, head_priority = a.priority, head_due = a.due,
+                           head_seq = a.seq
+          FROM aimed a
+         WHERE l.id = a.id AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
     )
-    SELECT array_agg(c.id) FILTER (WHERE c.seq IS NULL) AS empty,
-           array_agg(DISTINCT c.bay) FILTER (WHERE c.bay IS NOT NULL) AS bays,
-           array_agg(c.id) AS ids, array_agg(c.queue) AS queues, array_agg(c.gate) AS gates,
-           array_agg(c.cost) AS costs, array_agg(c.priority) AS priorities,
-           array_agg(c.due) AS dues, array_agg(c.seq) AS seqs, array_agg(c.opens) AS opens,
-           array_agg(c.refused) AS refused, bool_or(c.refused AND c.seq IS NOT NULL) AS any_refused
-      INTO v_moved FROM changed c;
-    IF v_moved.empty IS NOT NULL THEN
-        DELETE FROM lanes WHERE id = ANY (v_moved.empty);
-    END IF;
-    IF v_moved.any_refused THEN
-        INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
-        SELECT DISTINCT t.queue, t.gate, t.cost, 0, timestamptz 'infinity', 0
-          FROM unnest(v_moved.queues, v_moved.gates, v_moved.costs, v_moved.refused, v_moved.seqs)
-               AS t (queue, gate, cost, refused, seq)
-         WHERE t.refused AND t.seq IS NOT NULL
-        ON CONFLICT (queue, gate, cost) DO NOTHING;
-    END IF;
-    WITH led AS (
-        UPDATE lanes l
-           SET bay = CASE WHEN t.refused
-                          THEN (SELECT b.id FROM bays b WHERE b.queue = t.queue
-                                   AND b.gate = t.gate AND b.cost = t.cost)
-                          WHEN t.opens THEN NULL ELSE l.bay END,
-               head_priority = t.priority, head_due = t.due, head_seq = t.seq
-          FROM unnest(v_moved.ids, v_moved.queues, v_moved.gates, v_moved.costs,
-                      v_moved.priorities, v_moved.dues, v_moved.seqs, v_moved.opens,
-                      v_moved.refused)
-               AS t (id, queue, gate, cost, priority, due, seq, opens, refused)
-         WHERE l.id = t.id AND t.seq IS NOT NULL
-        RETURNING l.bay
-    )
-    SELECT array_agg(DISTINCT led.bay) INTO v_bays FROM led WHERE led.bay IS NOT NULL;
-    v_bays := ARRAY(SELECT DISTINCT unnest(v_bays || v_moved.bays));
-    IF v_bays <> '{}' THEN
+    SELECT array_agg(DISTINCT c.bay) INTO v_bays
+      FROM (SELECT a.bay FROM aimed a
+             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
+            UNION ALL
+            SELECT a.refused_to FROM aimed a
+             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
+            UNION ALL
+            SELECT a.aim FROM aimed a WHERE a.moved OR a.aim IS DISTINCT FROM a.bay) AS c (bay)
+     WHERE c.bay IS NOT NULL;
+    IF v_bays IS NOT NULL THEN
         PERFORM settle_bays(v_bays);
     END IF;
     IF p_gates IS NOT NULL THEN

@@ -24,9 +24,13 @@ END $$;
 CREATE OR REPLACE FUNCTION limits_in(p_gates text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN ARRAY(SELECT DISTINCT split_part(g, ':', 1)
-                   FROM (SELECT DISTINCT u.gates FROM unnest(p_gates) AS u (gates)) AS t,
-                        unnest(t.gates::text[]) AS g);
+    -- Most have one gate, whose name comes first: only the others are read as arrays.
+    RETURN ARRAY(SELECT split_part(btrim(t.gates, '{}"'), ':', 1) FROM unnest(p_gates) AS t (gates)
+                  WHERE strpos(t.gates, ',') = 0
+                 UNION
+                 SELECT split_part(g, ':', 1)
+                   FROM (SELECT DISTINCT u.gates FROM unnest(p_gates) AS u (gates)
+                          WHERE strpos(u.gates, ',') > 0) AS t, unnest(t.gates::text[]) AS g);
 END $$;
 
 -- The lanes of new jobs, side by side; NULL for one that has no limits or is due later. The caller stores

@@ -352,7 +352,7 @@ BEGIN
             RETURN;
         END IF;
         SELECT n.* INTO v_next FROM next_in_lanes(
-            p_queue, least(v_visits, v_room + 8), v_room, p_now,
+            p_queue, least(v_visits, greatest(v_room, 16)), v_room, p_now,
             p_common[cardinality(chosen) + 1 :], p_priorities[cardinality(chosen) + 1 :],
             p_dues[cardinality(chosen) + 1 :]) AS n;
         EXIT WHEN v_next.more IS NULL;

@@ -58,8 +58,9 @@ END $$;
 -- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
 -- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
 -- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
--- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then, so jobs
--- that need one are left to the next claim.
+-- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then. The caller
+-- has taken those of the limits p_held (NULL: none) and of the queues p_counted, as `claim_locks` says;
+-- jobs that need others are left to the next claim.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -68,7 +69,7 @@ END $$;
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
     p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0,
-    p_locks boolean DEFAULT true
+    p_locks boolean DEFAULT true, p_held text[] DEFAULT NULL, p_counted text[] DEFAULT NULL
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -143,6 +144,9 @@ BEGIN
         IF v_set_back THEN
             PERFORM mend_gates(us_of(v_now));
         END IF;
+    ELSE
+        v_held := p_held;
+        v_counted := p_counted;
     END IF;
 
     FOR i IN 1 .. coalesce(cardinality(p_queues), 0) LOOP
@@ -357,9 +361,10 @@ END $$;
 -- `JobStore.apply` and `JobStore.claim` in one transaction, for successes as `apply_successes` takes
 -- them and a claim that is not solo. Both halves see the instant of the first.
 --
--- The locks of both halves come before the first row: the order is limits, queues, jobs. The claim may
--- not wait for limits or queues once jobs are locked, so where it needs them nothing is done: one row
--- with number 2, and the caller does the halves apart.
+-- The locks of both halves come before the first row, in one order: limits, queues, jobs. So the limits of
+-- the jobs that end and those that the claim needs are locked together. Where the ends need the lock of
+-- cool-downs, or the claim all limits, nothing is done: one row with number 2, and the caller does the
+-- halves apart.
 --
 -- Else the first row is about the ends: seq NULL; number 1; attempt 1 if they may make other jobs ready,
 -- by a limit or their queue; due, the store's now; extras, the verdicts and behind them the verbs (NULL:
@@ -377,13 +382,21 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_needs record;
+    v_limits text[] := limits_held(p_seqs);
+    v_counted text[];
     v_ends record;
 BEGIN
-    SELECT l.lanes, l.queues INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
-    IF v_needs.lanes OR v_needs.queues THEN
+    SELECT l.lanes, l.queues, l.limits INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
+    IF (v_needs.lanes AND is_set_back(us_of(v_now))) OR may_forgive(p_seqs, v_now) THEN
         number := 2;
         RETURN NEXT;
         RETURN;
+    END IF;
+    IF v_needs.lanes OR v_limits <> '{}' THEN
+        PERFORM lock_limits(v_limits || v_needs.limits);
+    END IF;
+    IF v_needs.queues THEN
+        v_counted := lock_queues(p_queues);
     END IF;
     attempt := (EXISTS (SELECT 1 FROM holds)
                 OR EXISTS (SELECT 1 FROM queues q WHERE q.max_running IS NOT NULL))::integer;
@@ -395,5 +408,5 @@ BEGIN
     RETURN NEXT;
     RETURN QUERY
     SELECT c.* FROM claim_jobs(v_now, p_worker, p_queues, p_limits, p_total, false, p_known,
-                               p_head_start, false) AS c;
+                               p_head_start, false, v_needs.limits, v_counted) AS c;
 END $$;

@@ -32,6 +32,8 @@ DROP FUNCTION IF EXISTS settle_lane(bigint, text, float8, bigint, bigint[]);
 
 -- Their arguments or results change.
 DROP FUNCTION IF EXISTS claim_locks(text[], timestamptz);
+DROP FUNCTION IF EXISTS
+    claim_jobs(timestamptz, text, text[], integer[], integer, boolean, integer, bigint, boolean);
 DROP FUNCTION IF EXISTS promote_some(text, integer, timestamptz, boolean, timestamptz);
 DROP FUNCTION IF EXISTS place_waiting(bigint[], timestamptz);
 DROP FUNCTION IF EXISTS visit_lanes(
