@@ -93,7 +93,7 @@ def some_job(chance: random.Random) -> NewJob:
 async def work(
     store: PostgresStorage, worker: str, chance: random.Random, stored: set[JobId], until: float
 ) -> None:
-    """Enqueue, claim, end, cancel and promote. A call whose connection is killed may have effect."""
+    """Enqueue, claim, end, cancel and promote. A killed call may have been carried out."""
     loop = asyncio.get_running_loop()
     held: Sequence[ClaimedJob] = ()
     while loop.time() < until:
@@ -237,15 +237,16 @@ async def test_eight_sessions_under_kills_and_changes_exceed_and_forget_nothing(
     seeds = count(20_261_117)
     killer = await asyncpg.connect(clean_schema[0])
     try:
-        *_, killed = await asyncio.gather(
+        killing = asyncio.create_task(kill(killer, clean_schema[1], until))
+        await asyncio.gather(
             *(
                 work(store, f"w{number}", random.Random(next(seeds)), stored, until)
                 for number, store in enumerate(stores)
             ),
             change_limits(stores[0], random.Random(next(seeds)), until),
             watch(observer, until),
-            kill(killer, clean_schema[1], until),
         )
+        killed = await killing
     finally:
         await killer.close()
     await recount(observer)
