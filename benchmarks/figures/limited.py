@@ -101,14 +101,15 @@ def _against_plain(what: str, rounds: Rounds) -> list[Figure]:
 async def _fill(place: Place, url: str, kinds: Sequence[str], jobs: int) -> float:
     rates = [await run(fill_queue, url=url, kind=kind, jobs=jobs) for kind in kinds]
     place.settle(url)
-    return statistics.mean(rates)
+    return float(statistics.mean(rates))
 
 
 async def _drain(url: str, kinds: Sequence[str], jobs: int) -> float:
     spans = await asyncio.gather(
         *(run(drain_queue, url=url, kind=kind, jobs=jobs) for kind in kinds)
     )
-    return len(kinds) * jobs / (max(end for _, end in spans) - min(begin for begin, _ in spans))
+    seconds = float(max(end for _, end in spans) - min(begin for begin, _ in spans))
+    return len(kinds) * jobs / seconds
 
 
 async def _claims(stage: Stage) -> list[Figure]:
