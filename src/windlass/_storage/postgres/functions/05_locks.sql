@@ -55,12 +55,12 @@
 -- the bay. A finish in a user's transaction holds none: `ended_for_user` and `sweep_holds` open the
 -- bay afterwards, under the lock.
 --
--- THE VISIT (45_visit.sql) reads lanes in their order, a chunk at a time, by one statement: the open
--- bays by their heads, the lanes of these, the jobs of those, cut where the next lane or job that was
--- not read may come first. One statement reads all gates those jobs need. The jobs are judged in their
+-- THE VISIT (45_visit.sql) reads lanes in their order, a chunk at a time, by one function: the lanes
+-- that were never refused and those of the open bays, by their heads, then the jobs of these, cut where
+-- the next lane or job that was not read may come first. One statement reads all gates those jobs need. The jobs are judged in their
 -- order, in memory, so that each is counted before the next. Then few statements write for all of
--- them: start, holds, gates, lanes, bays. Only the first statement knows the order of lanes: by head
--- here, by turn in a fair queue.
+-- them: start, holds, gates, lanes, bays. Only that function, `next_in_lanes`, knows the order of lanes:
+-- by head here, by turn in a fair queue.
 --
 -- Their planner settings: 99_settings.sql.
 
