@@ -141,25 +141,24 @@ BEGIN
 END $$;
 
 -- Make lanes follow their jobs: their heads are read from these, so they cannot drift. Each lane is named
--- once. Beside it, where its head was refused: the reason (as `judge_jobs` says), and the lane waits in
+-- once. Beside lanes of p_queue, where the head was refused: the reason (as `judge_jobs` says), and the lane waits in
 -- that bay, which opens at p_opens_ats. Cost -2: not refused, but locked, perhaps in a transaction of the
 -- user's that stays open.
 -- p_news: jobs that have just come, which have not asked yet, even where one like it stood.
 CREATE OR REPLACE FUNCTION settle_lanes(
-    p_lanes bigint[], p_gates text[] DEFAULT NULL, p_costs float8[] DEFAULT NULL,
-    p_opens_ats bigint[] DEFAULT NULL, p_news bigint[] DEFAULT NULL
+    p_lanes bigint[], p_queue text DEFAULT NULL, p_gates text[] DEFAULT NULL,
+    p_costs float8[] DEFAULT NULL, p_opens_ats bigint[] DEFAULT NULL, p_news bigint[] DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_bays bigint[];
 BEGIN
-    IF p_gates IS NOT NULL THEN
-        INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
-        SELECT DISTINCT l.queue, t.gate, t.cost, 0, timestamptz 'infinity', 0
-          FROM unnest(p_lanes, p_gates, p_costs) AS t (lane, gate, cost)
-          JOIN lanes l ON l.id = t.lane
-         WHERE t.gate IS NOT NULL
-        ON CONFLICT (queue, gate, cost) DO NOTHING;
+    IF p_queue IS NOT NULL THEN
+        INSERT INTO bays (queue, gate, cost, opens_at, head_priority, head_due, head_seq)
+        SELECT p_queue, t.gate, t.cost, max(t.opens_at), 0, timestamptz 'infinity', 0
+          FROM unnest(p_gates, p_costs, p_opens_ats) AS t (gate, cost, opens_at)
+         WHERE t.gate IS NOT NULL GROUP BY t.gate, t.cost
+        ON CONFLICT (queue, gate, cost) DO UPDATE SET opens_at = excluded.opens_at;
     END IF;
     WITH looked AS MATERIALIZED (
         SELECT l.id, l.bay, h.priority, h.due, h.seq,
@@ -199,14 +198,6 @@ BEGIN
      WHERE c.bay IS NOT NULL;
     IF v_bays IS NOT NULL THEN
         PERFORM settle_bays(v_bays);
-    END IF;
-    IF p_gates IS NOT NULL THEN
-        UPDATE bays b SET opens_at = r.opens_at
-          FROM (SELECT l.bay, max(t.opens_at) AS opens_at
-                  FROM unnest(p_lanes, p_gates, p_opens_ats) AS t (lane, gate, opens_at)
-                  JOIN lanes l ON l.id = t.lane
-                 WHERE t.gate IS NOT NULL GROUP BY l.bay) AS r
-         WHERE b.id = r.bay;
     END IF;
 END $$;
 

@@ -404,7 +404,7 @@ BEGIN
                  ORDER BY u.lane, u.rank) AS l;
         IF v_settle.count > 0 THEN
             PERFORM settle_lanes(
-                v_settle.lanes, v_settle.gates, v_settle.costs, v_settle.opens_ats);
+                v_settle.lanes, p_queue, v_settle.gates, v_settle.costs, v_settle.opens_ats);
         END IF;
         v_visits := v_visits - v_settle.count;
         IF v_judged.cut_short THEN
