@@ -25,7 +25,7 @@ from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_ids
 
-__all__ = ["claim_from_lanes", "measure"]
+__all__ = ["OWN", "SHARED", "claim_from_lanes", "fill_lanes", "measure"]
 
 JOBS_PER_LANE, CHUNK = 10, 1_000
 OWN = LimitSpec(name="own", concurrency=2)
@@ -62,7 +62,7 @@ async def claim_from_lanes(url: str, lanes: int, claims: int, kind: str) -> list
     storage = await parts_of(app).storage()
     await storage.limits.define([OWN, SHARED])
     await enlist(storage, ["default"])
-    await _fill(storage, lanes, shared=kind == "shared")
+    await fill_lanes(storage, lanes, kind)
     seconds: list[float] = []
     before: list[ClaimedJob] = []
     for _ in range(claims):
@@ -75,14 +75,19 @@ async def claim_from_lanes(url: str, lanes: int, claims: int, kind: str) -> list
     return seconds
 
 
-async def _fill(storage: Storage, lanes: int, *, shared: bool) -> None:
-    every = (LimitUse("shared"),) if shared else ()
+async def fill_lanes(storage: Storage, lanes: int, kind: str) -> None:
+    """Store the jobs: under limits of their own, one shared rate besides, or (plain) none."""
+    every = (LimitUse("shared"),) if kind == "shared" else ()
     for _ in range(JOBS_PER_LANE):
         for start in range(0, lanes, CHUNK):
             numbers = range(start, min(start + CHUNK, lanes))
             await storage.jobs.insert(
                 [
-                    NewJob(id=job, task="noop", limits=(LimitUse("own", str(number)), *every))
+                    NewJob(
+                        id=job,
+                        task="noop",
+                        limits=() if kind == "plain" else (LimitUse("own", str(number)), *every),
+                    )
                     for number, job in zip(numbers, new_job_ids(len(numbers)), strict=True)
                 ]
             )

@@ -31,6 +31,7 @@ from windlass.testing.conformance.steps import (
     a_job,
     a_worker,
     add,
+    at_most,
     claim,
     claim_one,
     end,
@@ -189,7 +190,7 @@ async def test_a_success_locks_and_writes_nothing_but_what_it_has_to_forgive(
     await end(storage, throttle(jobs[1], by="w0", delay=SECOND, cools=(SECOND,)))
     assert await locks_of(stranger, SUCCEED, clock.now(), seqs[2:3]) == (0, 0)
     clock.advance(SECOND + 2 * MINUTE)
-    assert await locks_of(stranger, SUCCEED, clock.now(), seqs[2:3]) == (1, 1)
+    assert await locks_of(stranger, SUCCEED, clock.now(), seqs[2:3]) == (2, 1)
     await succeeded(storage, jobs[2])
     assert await storage.queues.queues() == []
     assert await locks_of(stranger, SUCCEED, clock.now(), seqs[3:4]) == (0, 0)
@@ -292,6 +293,39 @@ async def test_operations_on_queues_limits_and_keys_at_once_never_deadlock(
     before = await deadlocks()
     await asyncio.gather(*(work(number, store) for number, store in enumerate(stores)))
     assert await deadlocks() == before
+
+
+# --- locks of limits --------------------------------------------------------------------------
+
+
+async def test_limits_without_a_common_job_do_not_wait_for_each_other(
+    storage: PostgresStorage, stranger: asyncpg.Connection[Any]
+) -> None:
+    await at_most(storage, one=1, two=1)
+    async with stranger.transaction():
+        await stranger.execute("SELECT lock_limits('{one}')")
+        async with asyncio.timeout(5):
+            await add(storage, limited("two", queue="b"))
+            (job,) = (await storage.jobs.claim("w0", [Want("b", 1)], total=1)).jobs
+            await end(storage, succeed(job, by="w0", result=None))
+        waiting = asyncio.create_task(add(storage, limited("one", queue="a")))
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+    await waiting
+
+
+async def test_a_lane_whose_limit_the_queue_does_not_know_yet_is_served_by_the_next_claim(
+    storage: PostgresStorage, stranger: asyncpg.Connection[Any]
+) -> None:
+    """So it is if the lane is made between a claim's look and its locks."""
+    await at_most(storage, one=1, two=1)
+    await add(storage, limited("one"), limited("two"), a_job())
+    await stranger.execute("DELETE FROM lane_limits WHERE name = 'two'")
+    first = await storage.jobs.claim("w0", [Want("default", 9)], total=9)
+    second = await storage.jobs.claim("w0", [Want("default", 9)], total=9)
+    assert first.next_at == first.at
+    assert len(first.jobs) + len(second.jobs) == 3
+    assert len(first.jobs) < 3
 
 
 # --- replacing in a transaction of the user's ---------------------------------------------------

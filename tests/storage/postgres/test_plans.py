@@ -215,10 +215,10 @@ async def test_a_claim_takes_no_lock_of_limits_where_there_are_no_lanes(
     session: Session, store: PostgresStorage
 ) -> None:
     await session.claim(1)
-    assert not list(session.nodes("lock_lanes"))
+    assert not list(session.nodes("lock_limits"))
     await store.jobs.insert([a_job(queue="mixed"), limited("db", queue="mixed")])
     await session.claim(1, queue="mixed")
-    assert list(session.nodes("lock_lanes"))
+    assert list(session.nodes("lock_limits"))
 
 
 WRITE = """

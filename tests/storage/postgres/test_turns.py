@@ -85,7 +85,7 @@ async def test_a_refused_end_does_not_keep_the_claim_from_its_job(
 
 
 @pytest.mark.parametrize("lock", ["lanes", "queues"])
-async def test_where_the_claim_needs_a_lock_the_halves_go_apart(
+async def test_the_locks_of_both_halves_are_taken_together(
     storage: PostgresStorage, outside: asyncpg.Connection, lock: str
 ) -> None:
     if lock == "queues":
@@ -100,7 +100,25 @@ async def test_where_the_claim_needs_a_lock_the_halves_go_apart(
     assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
     # The end came first, so its unit is free.
     assert ids(reply.jobs) == [second]
+    assert await transaction_of(outside, first) == await transaction_of(outside, reply.jobs[0])
+
+
+async def test_an_end_that_forgives_a_cool_down_goes_apart_from_the_claim(
+    storage: PostgresStorage, outside: asyncpg.Connection
+) -> None:
+    first = await started(storage)
+    (second,) = await add(storage, a_job())
+    await outside.execute(
+        "INSERT INTO windlass.queues (name, cool_until, cool_downs)"
+        " VALUES ($1, now() - interval '1 hour', 1)",
+        QUEUE,
+    )
+    applied, reply = await turn(storage, first)
+    assert [answer.verb for answer in applied.answers] == [Verb.SUCCEED]
+    assert ids(reply.jobs) == [second]
     assert await transaction_of(outside, first) != await transaction_of(outside, reply.jobs[0])
+    forgiven = "SELECT cool_downs FROM windlass.queues WHERE name = $1"
+    assert await outside.fetchval(forgiven, QUEUE) == 0
 
 
 async def test_an_end_that_the_server_refuses_fails_alone(

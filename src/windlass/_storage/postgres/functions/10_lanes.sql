@@ -1,61 +1,5 @@
--- The lock on limits, instants, and lanes: where limited jobs wait. Functions for functions: none
--- of these is a separate transaction.
--- Their planner settings: 99_settings.sql.
-
--- --- one lock -----------------------------------------------------------------------------------
-
--- Every change of gates, lanes, bays or cool-downs takes this lock first, in a separate statement, so that
--- the next statement sees what others have committed: counting in the statement that waited counts
--- what was there before the wait, and lets in too many. It is held until the transaction ends.
---
--- One lock for all limits: a job may need several of them in any combination, and a release may
--- open lanes of any queue. It costs limited jobs their parallelism, one batch at a time with its
--- commit. Jobs without limits never wait for it.
---
--- Order of locks everywhere: this one, those of `lock_queues`, jobs by seq, keys by key, rows of
--- queues (several at once only under this one), rollups by key.
-CREATE OR REPLACE FUNCTION lock_lanes() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM require_read_committed();
-    PERFORM pg_advisory_xact_lock(to_regnamespace(quote_ident(current_schema))::oid::integer, 1);
-END $$;
-
--- What is counted must be what others have committed by now.
-CREATE OR REPLACE FUNCTION require_read_committed() RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- Only behind a pooler: elsewhere our connections say what they need when they are opened.
-        RAISE EXCEPTION 'limits are counted under READ COMMITTED only. Behind a pooler the role '
-            'must have it: ALTER ROLE % SET default_transaction_isolation = ''read committed''',
-            quote_ident(current_user)
-            USING ERRCODE = 'feature_not_supported';
-    END IF;
-END $$;
-
--- Claims of queues with a number of jobs that may run at once take one lock for each such queue,
--- always in the same order, so that no claim starts others between their counting and their commit.
--- The answer: those queues. Where no queue has a number there is nothing to lock.
-CREATE OR REPLACE FUNCTION lock_queues(p_queues text[]) RETURNS text[]
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_names text[];
-    v_lock bigint;
-BEGIN
-    SELECT array_agg(q.name) INTO v_names FROM queues q
-     WHERE q.name = ANY (p_queues) AND q.max_running IS NOT NULL;
-    IF v_names IS NOT NULL THEN
-        PERFORM require_read_committed();
-        FOR v_lock IN
-            SELECT DISTINCT hashtextextended(current_schema || '/' || n.name, 0) AS number
-              FROM unnest(v_names) AS n (name) ORDER BY number
-        LOOP
-            PERFORM pg_advisory_xact_lock(v_lock);
-        END LOOP;
-    END IF;
-    RETURN v_names;
-END $$;
+-- Instants, and lanes: where limited jobs wait. Functions for functions: none of these is a separate
+-- transaction. Callers hold the locks of the limits (05_locks.sql).
 
 -- --- instants -----------------------------------------------------------------------------------
 
@@ -90,108 +34,170 @@ BEGIN
 END $$;
 
 -- --- lanes and the bays they stand in -----------------------------------------------------------
+--
+-- A lane without a bay is open: its head has not asked yet, or was started. One whose head was refused
+-- stands in the bay of the gate that refused it, and stays there for as long as it needs that gate.
 
-CREATE OR REPLACE FUNCTION find_bay(p_queue text, p_gate text, p_cost float8) RETURNS bigint
+-- The lanes of jobs, side by side with their queues and gates (texts of arrays); those that are missing
+-- are made. A lane without jobs goes when it is settled.
+--   unsettled   those among them that are new, or whose head comes after one of these jobs. For jobs that
+--               are stored next: p_priorities and p_dues. NULL: all of them
+--
+-- Within its queue a lane is known by a digest of its gates, each once, in order.
+CREATE OR REPLACE FUNCTION find_lanes(
+    p_queues text[], p_gates text[], p_priorities integer[] DEFAULT NULL,
+    p_dues timestamptz[] DEFAULT NULL, OUT lanes bigint[], OUT unsettled bigint[]
+)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
-    v_bay bigint;
+    v_digests bytea[];
 BEGIN
-    SELECT id INTO v_bay FROM bays WHERE queue = p_queue AND gate = p_gate AND cost = p_cost;
-    IF NOT FOUND THEN
-        -- The head follows in the same operation, when the bay is settled.
-        INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
-        VALUES (p_queue, p_gate, p_cost, 0, 'infinity', 0)
-        RETURNING id INTO v_bay;
-    END IF;
-    RETURN v_bay;
-END $$;
-
--- The lane of a queue's jobs with these limits; made where there is none.
-CREATE OR REPLACE FUNCTION find_lane(p_queue text, p_gates text[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_digest bytea;
-    v_lane bigint;
-BEGIN
-    SELECT sha256(convert_to(array_agg(DISTINCT g COLLATE "C" ORDER BY g COLLATE "C")::text,
-                             'UTF8'))
-      INTO v_digest FROM unnest(p_gates) g;
-    SELECT id INTO v_lane FROM lanes WHERE queue = p_queue AND digest = v_digest;
-    IF NOT FOUND THEN
-        INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
-        VALUES (p_queue, v_digest, find_bay(p_queue, p_gates[1], -1), 0, 'infinity', 0)
-        RETURNING id INTO v_lane;
-    END IF;
-    RETURN v_lane;
-END $$;
-
--- Make a bay follow its lanes.
-CREATE OR REPLACE FUNCTION settle_bay(p_bay bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_head record;
-BEGIN
-    SELECT head_priority, head_due, head_seq INTO v_head FROM lanes WHERE bay = p_bay
-     ORDER BY head_priority, head_due, head_seq LIMIT 1;
-    IF FOUND THEN
-        UPDATE bays b SET head_priority = v_head.head_priority, head_due = v_head.head_due,
-                          head_seq = v_head.head_seq
-         WHERE b.id = p_bay AND (b.head_priority, b.head_due, b.head_seq)
-               IS DISTINCT FROM (v_head.head_priority, v_head.head_due, v_head.head_seq);
-    ELSE
-        DELETE FROM bays WHERE id = p_bay;
+    v_digests := ARRAY(
+        SELECT sha256(convert_to(
+                   CASE WHEN strpos(t.gates, ',') = 0 THEN t.gates
+                        ELSE (SELECT array_agg(DISTINCT g COLLATE "C" ORDER BY g COLLATE "C")::text
+                                FROM unnest(t.gates::text[]) AS g) END, 'UTF8'))
+          FROM unnest(p_gates) WITH ORDINALITY AS t (gates, n) ORDER BY t.n);
+    FOR look IN 1 .. 2 LOOP
+        -- Nothing is sorted: the rows come in the order of the lists.
+        SELECT array_agg(l.id),
+               array_agg(l.id) FILTER (WHERE p_dues IS NULL OR l.head_due = 'infinity'
+                                  OR (t.priority, t.due) < (l.head_priority, l.head_due))
+          INTO lanes, unsettled
+          FROM unnest(p_queues, v_digests, p_priorities, p_dues) AS t (queue, digest, priority, due)
+          LEFT JOIN LATERAL (
+               SELECT l.id, l.head_priority, l.head_due FROM lanes l
+                WHERE l.queue = t.queue AND l.digest = t.digest LIMIT 1) AS l ON true;
+        EXIT WHEN array_position(lanes, NULL) IS NULL;
+        PERFORM make_lanes(p_queues, p_gates, v_digests, lanes);
+    END LOOP;
+    IF unsettled IS NOT NULL THEN
+        unsettled := ARRAY(SELECT DISTINCT u FROM unnest(unsettled) AS u);
     END IF;
 END $$;
 
--- Make a lane follow its jobs: its head is read from them, so it cannot drift. With p_gate, its
--- head was refused for that reason (as `find_shut` says), and the lane waits in that bay. Cost -2:
--- not refused, but locked, perhaps in a transaction of the user's that stays open.
--- p_news: jobs that have just come, which have not asked yet, even where one like it stood.
-CREATE OR REPLACE FUNCTION settle_lane(
-    p_lane bigint, p_gate text DEFAULT NULL, p_cost float8 DEFAULT NULL,
-    p_opens_at bigint DEFAULT NULL, p_news bigint[] DEFAULT NULL
+-- Make the missing ones (NULL in p_lanes). Their heads follow when they are settled. Where the first gate
+-- is known to have no unit left, the lane waits for it from the beginning.
+CREATE OR REPLACE FUNCTION make_lanes(
+    p_queues text[], p_gates text[], p_digests bytea[], p_lanes bigint[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_lane record;
-    v_head record;
-    v_bay bigint;
-    v_moved boolean;
+    v_new record;
 BEGIN
-    SELECT l.queue, l.bay, l.head_priority, l.head_due, l.head_seq, b.gate, b.cost INTO v_lane
-      FROM lanes l JOIN bays b ON b.id = l.bay
-     WHERE l.id = p_lane;
-    IF NOT FOUND THEN
-        RETURN;
+    SELECT array_agg(m.queue) AS queues, array_agg(m.gates) AS gates, array_agg(m.digest) AS digests
+      INTO v_new
+      FROM (SELECT DISTINCT ON (t.queue, t.digest) t.queue, t.gates, t.digest
+              FROM unnest(p_queues, p_gates, p_digests, p_lanes)
+                   WITH ORDINALITY AS t (queue, gates, digest, lane, n)
+             WHERE t.lane IS NULL
+             ORDER BY t.queue, t.digest, t.n) AS m;
+    PERFORM note_lane_limits(v_new.queues, v_new.gates);
+    INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
+    SELECT t.queue, t.digest,
+           (SELECT b.id FROM bays b
+             WHERE b.queue = t.queue AND b.gate = (t.gates::text[])[1] AND b.cost = -1
+               AND b.opens_at IS DISTINCT FROM 0),
+           0, 'infinity', 0
+      FROM unnest(v_new.queues, v_new.gates, v_new.digests) AS t (queue, gates, digest);
+END $$;
+
+-- Claims on these queues lock the limits of these gates (texts of arrays) from now on.
+CREATE OR REPLACE FUNCTION note_lane_limits(p_queues text[], p_gates text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO lane_limits (queue, name)
+    SELECT n.queue, n.name
+      FROM (SELECT DISTINCT t.queue, split_part(g, ':', 1) AS name
+              FROM unnest(p_queues, p_gates) AS t (queue, gates), unnest(t.gates::text[]) AS g) AS n
+     WHERE NOT EXISTS (SELECT 1 FROM lane_limits o WHERE o.queue = n.queue AND o.name = n.name)
+     ORDER BY n.queue, n.name
+    ON CONFLICT DO NOTHING;
+END $$;
+
+-- Make bays follow their lanes. Those without one go.
+CREATE OR REPLACE FUNCTION settle_bays(p_bays bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_heads record;
+BEGIN
+    SELECT array_agg(t.bay) FILTER (WHERE h.head_seq IS NULL) AS empty,
+           array_agg(t.bay) AS bays, array_agg(h.head_priority) AS priorities,
+           array_agg(h.head_due) AS dues, array_agg(h.head_seq) AS seqs
+      INTO v_heads
+      FROM unnest(p_bays) AS t (bay)
+      LEFT JOIN LATERAL (SELECT l.head_priority, l.head_due, l.head_seq FROM lanes l
+                          WHERE l.bay = t.bay
+                          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1) AS h ON true;
+    UPDATE bays b SET head_priority = t.priority, head_due = t.due, head_seq = t.seq
+      FROM unnest(v_heads.bays, v_heads.priorities, v_heads.dues, v_heads.seqs)
+           AS t (bay, priority, due, seq)
+     WHERE b.id = t.bay AND t.seq IS NOT NULL
+       AND (b.head_priority, b.head_due, b.head_seq) IS DISTINCT FROM (t.priority, t.due, t.seq);
+    IF v_heads.empty IS NOT NULL THEN
+        DELETE FROM bays WHERE id = ANY (v_heads.empty);
     END IF;
-    SELECT priority, due, seq INTO v_head FROM jobs WHERE lane = p_lane AND ready = 2
-     ORDER BY priority, due, seq LIMIT 1;
-    IF NOT FOUND THEN
-        DELETE FROM lanes WHERE id = p_lane;
-        PERFORM settle_bay(v_lane.bay);
-        RETURN;
+END $$;
+
+-- Make lanes follow their jobs: their heads are read from these, so they cannot drift. Each lane is named
+-- once. Beside lanes of p_queue, where the head was refused: the reason (as `judge_jobs` says), and the lane waits in
+-- that bay, which opens at p_opens_ats. Cost -2: not refused, but locked, perhaps in a transaction of the
+-- user's that stays open.
+-- p_news: jobs that have just come, which have not asked yet, even where one like it stood.
+CREATE OR REPLACE FUNCTION settle_lanes(
+    p_lanes bigint[], p_queue text DEFAULT NULL, p_gates text[] DEFAULT NULL,
+    p_costs float8[] DEFAULT NULL, p_opens_ats bigint[] DEFAULT NULL, p_news bigint[] DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_bays bigint[];
+BEGIN
+    IF p_queue IS NOT NULL THEN
+        INSERT INTO bays (queue, gate, cost, opens_at, head_priority, head_due, head_seq)
+        SELECT p_queue, t.gate, t.cost, max(t.opens_at), 0, timestamptz 'infinity', 0
+          FROM unnest(p_gates, p_costs, p_opens_ats) AS t (gate, cost, opens_at)
+         WHERE t.gate IS NOT NULL GROUP BY t.gate, t.cost
+        ON CONFLICT (queue, gate, cost) DO UPDATE SET opens_at = excluded.opens_at;
     END IF;
-    v_moved := (v_lane.head_priority, v_lane.head_due, v_lane.head_seq)
-               IS DISTINCT FROM (v_head.priority, v_head.due, v_head.seq)
-               OR coalesce(v_head.seq = ANY (p_news), false);
-    v_bay := v_lane.bay;
-    IF p_gate IS NOT NULL THEN
-        IF (p_gate, p_cost) <> (v_lane.gate, v_lane.cost) THEN
-            v_bay := find_bay(v_lane.queue, p_gate, p_cost);
-        END IF;
-        UPDATE bays SET opens_at = p_opens_at WHERE id = v_bay;
-    ELSIF v_moved AND v_lane.cost <> -1 THEN
-        -- Another job is at the head and may need fewer tokens: it has not asked yet.
-        v_bay := find_bay(v_lane.queue, v_lane.gate, -1);
-    END IF;
-    IF v_moved OR v_bay <> v_lane.bay THEN
-        UPDATE lanes SET bay = v_bay, head_priority = v_head.priority, head_due = v_head.due,
-                         head_seq = v_head.seq
-         WHERE id = p_lane;
-        PERFORM settle_bay(v_bay);
-        IF v_bay <> v_lane.bay THEN
-            PERFORM settle_bay(v_lane.bay);
-        END IF;
+    WITH looked AS MATERIALIZED (
+        SELECT l.id, l.bay, h.priority, h.due, h.seq,
+               CASE WHEN t.gate IS NOT NULL
+                    THEN (SELECT b.id FROM bays b WHERE b.queue = l.queue AND b.gate = t.gate
+                                                    AND b.cost = t.cost) END AS refused_to,
+               (l.head_priority, l.head_due, l.head_seq)
+                   IS DISTINCT FROM (h.priority, h.due, h.seq)
+                   OR coalesce(h.seq = ANY (p_news), false) AS moved
+          FROM unnest(p_lanes, p_gates, p_costs) AS t (lane, gate, cost)
+          JOIN lanes l ON l.id = t.lane
+          LEFT JOIN LATERAL (SELECT j.priority, j.due, j.seq FROM jobs j
+                              WHERE j.lane = l.id AND j.ready = 2
+                              ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
+    ), aimed AS MATERIALIZED (
+        SELECT k.*, CASE WHEN k.refused_to IS NOT NULL THEN k.refused_to
+                         -- Another job is at the head and may need fewer tokens: it has not asked yet.
+                         WHEN k.moved AND (SELECT b.cost FROM bays b WHERE b.id = k.bay) <> -1 THEN NULL
+                         ELSE k.bay END AS aim
+          FROM looked k
+    ), gone AS (
+        DELETE FROM lanes WHERE id = ANY (ARRAY(SELECT a.id FROM aimed a WHERE a.seq IS NULL))
+    ), led AS (
+        UPDATE lanes l SET bay = a.aim, head_priority = a.priority, head_due = a.due,
+                           head_seq = a.seq
+          FROM aimed a
+         WHERE l.id = a.id AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
+    )
+    SELECT array_agg(DISTINCT c.bay) INTO v_bays
+      FROM (SELECT a.bay FROM aimed a
+             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
+            UNION ALL
+            SELECT a.refused_to FROM aimed a
+             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
+            UNION ALL
+            SELECT a.aim FROM aimed a WHERE a.moved OR a.aim IS DISTINCT FROM a.bay) AS c (bay)
+     WHERE c.bay IS NOT NULL;
+    IF v_bays IS NOT NULL THEN
+        PERFORM settle_bays(v_bays);
     END IF;
 END $$;
 
@@ -214,20 +220,12 @@ $$;
 -- each; the others find out when their old instant comes: too early a look costs a visit.
 CREATE OR REPLACE FUNCTION postpone_bays(p_gates text[], p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_bay record;
-    v_opens_at bigint;
 BEGIN
-    FOR v_bay IN
-        SELECT timed.id, timed.gate, timed.cost
-          FROM (SELECT DISTINCT g FROM unnest(p_gates) g) AS charged,
-               LATERAL (SELECT t.id, t.gate, t.cost FROM bays t
-                         WHERE t.gate = charged.g AND t.opens_at > 0 AND t.cost >= 0
-                         ORDER BY t.opens_at LIMIT 64) AS timed
-    LOOP
-        SELECT a.opens_at INTO v_opens_at FROM ask_bucket(v_bay.gate, v_bay.cost, p_now) a;
-        IF v_opens_at IS NOT NULL THEN
-            UPDATE bays SET opens_at = v_opens_at WHERE id = v_bay.id;
-        END IF;
-    END LOOP;
+    UPDATE bays b SET opens_at = a.opens_at
+      FROM (SELECT DISTINCT g FROM unnest(p_gates) g) AS charged
+     CROSS JOIN LATERAL (SELECT t.id, t.gate, t.cost FROM bays t
+                          WHERE t.gate = charged.g AND t.opens_at > 0 AND t.cost >= 0
+                          ORDER BY t.opens_at LIMIT 64) AS timed
+     CROSS JOIN LATERAL ask_bucket(timed.gate, timed.cost, p_now) AS a
+     WHERE b.id = timed.id AND a.opens_at IS NOT NULL;
 END $$;

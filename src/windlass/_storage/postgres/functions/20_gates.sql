@@ -128,11 +128,18 @@ BEGIN
         (SELECT m.at - p_now FROM marks m WHERE m.name = 'charged' AND is_set_back(p_now)), 0);
 END $$;
 
+-- Something was taken now. Where another transaction writes the row, that one writes about the same
+-- instant, and is not waited for. A clock that was set back is left for `mend_gates` to see.
 CREATE OR REPLACE FUNCTION mark_charged(p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO marks AS m (name, at) VALUES ('charged', p_now)
-    ON CONFLICT (name) DO UPDATE SET at = excluded.at;
+    UPDATE marks SET at = p_now
+     WHERE name = ANY (ARRAY(SELECT m.name FROM marks m
+                              WHERE m.name = 'charged' AND m.at <= p_now + 1000000
+                                FOR UPDATE SKIP LOCKED));
+    IF NOT FOUND AND NOT EXISTS (SELECT 1 FROM marks m WHERE m.name = 'charged') THEN
+        INSERT INTO marks (name, at) VALUES ('charged', p_now) ON CONFLICT (name) DO NOTHING;
+    END IF;
 END $$;
 
 -- The instant from which a wait counts that begins now. By a clock that was set back it is the last
@@ -140,16 +147,14 @@ END $$;
 CREATE OR REPLACE FUNCTION reckon_from(p_now bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_at bigint;
+    v_at bigint := greatest(p_now, (SELECT m.at FROM marks m WHERE m.name = 'charged'));
 BEGIN
-    INSERT INTO marks AS m (name, at) VALUES ('charged', p_now)
-    ON CONFLICT (name) DO UPDATE SET at = greatest(m.at, excluded.at)
-    RETURNING m.at INTO v_at;
+    PERFORM mark_charged(v_at);
     RETURN v_at;
 END $$;
 
 -- After the clock was set back every gate, and every queue that cools down, is as it was when something was
--- taken last. The caller has called `lock_lanes`.
+-- taken last. The caller has called `lock_all_limits`.
 CREATE OR REPLACE FUNCTION mend_gates(p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,7 +165,7 @@ BEGIN
         UPDATE bays SET opens_at = 0 WHERE opens_at > 0;
         UPDATE queues SET cool_until = cool_until - v_back * interval '1 microsecond'
          WHERE cool_until IS NOT NULL;
-        PERFORM mark_charged(p_now);
+        UPDATE marks SET at = p_now WHERE name = 'charged';
     END IF;
 END $$;
 
@@ -275,7 +280,7 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM commit_durably(p_durable);
-    PERFORM lock_lanes();
+    PERFORM lock_limits(p_names);
     v_now := us_of(coalesce(p_at, clock_timestamp()));
     FOR i IN 1 .. cardinality(p_names) LOOP
         SELECT * INTO v_old FROM limits l WHERE l.name = p_names[i];
@@ -313,7 +318,7 @@ CREATE OR REPLACE FUNCTION set_gate(
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM commit_durably(p_durable);
-    PERFORM lock_lanes();
+    PERFORM lock_limits(ARRAY[p_name]);
     PERFORM require_limits(ARRAY[p_name]);
     IF p_full THEN
         UPDATE gates g SET spent_until = NULL, failures = 0, opened = 0, open_until = NULL
@@ -351,24 +356,31 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Drop gates that are as if they had never been used, among the next p_limit by name after
--- p_after. The answer is the next cursor; NULL: this was the last chunk.
+-- p_after. The answer is the next cursor; NULL: this was the last chunk, and what is known of limits
+-- that lanes needed once, and need no more, goes as well.
 CREATE OR REPLACE FUNCTION forget_gates(p_at timestamptz, p_after text, p_limit integer) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
-    v_seen integer;
-    v_last text;
+    v_gates text[] := ARRAY(SELECT g.gate FROM gates g WHERE g.gate > p_after
+                             ORDER BY g.gate LIMIT p_limit);
+    v_last boolean := cardinality(v_gates) < p_limit;
+    v_idle text[] := '{}';
 BEGIN
-    PERFORM lock_lanes();
+    IF v_last THEN
+        v_idle := ARRAY(SELECT DISTINCT l.name FROM lane_limits l
+                         WHERE NOT EXISTS (SELECT 1 FROM lanes n WHERE n.queue = l.queue));
+    END IF;
+    PERFORM lock_limits(limits_of(v_gates) || v_idle);
     v_now := us_of(coalesce(p_at, clock_timestamp()));
-    WITH bite AS MATERIALIZED (
-        SELECT g.gate, g.spent_until, g.failures FROM gates g WHERE g.gate > p_after
-         ORDER BY g.gate LIMIT p_limit
-    ), gone AS (
-        DELETE FROM gates g USING bite b
-         WHERE g.gate = b.gate AND coalesce(b.spent_until, 0) <= v_now AND b.failures = 0
-           AND gate_usage(b.gate, 1) = 0
-    )
-    SELECT count(*), max(b.gate) INTO v_seen, v_last FROM bite b;
-    RETURN CASE WHEN v_seen = p_limit THEN v_last END;
+    DELETE FROM gates g
+     WHERE g.gate = ANY (v_gates) AND coalesce(g.spent_until, 0) <= v_now AND g.failures = 0
+       AND gate_usage(g.gate, 1) = 0;
+    IF v_last THEN
+        DELETE FROM lane_limits l
+         WHERE l.name = ANY (v_idle)
+           AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.queue = l.queue);
+        RETURN NULL;
+    END IF;
+    RETURN v_gates[p_limit];
 END $$;

@@ -3,7 +3,7 @@
 
 -- Start a cool-down of a queue, for as long as the number of cool-downs before says (microseconds, by that
 -- number, the last one beyond) or p_delay. A queue that cools down already is left as it is: many who hit one
--- limiter are one hit. The caller has called `lock_lanes`.
+-- limiter are one hit. The caller has called `lock_cool_downs`.
 CREATE OR REPLACE FUNCTION cool_queue(
     p_queue text, p_cools bigint[], p_delay bigint, p_now timestamptz,
     OUT cool_until timestamptz, OUT cooled boolean
@@ -54,7 +54,7 @@ BEGIN
                     WHERE j.seq = ANY (p_seqs) AND q.cool_until <= forgiven_before(p_now));
 END $$;
 
--- A job of each of these queues has succeeded. The caller has called `lock_lanes`.
+-- A job of each of these queues has succeeded. The caller has called `lock_cool_downs`.
 CREATE OR REPLACE FUNCTION forgive_queues(p_queues text[], p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -58,38 +58,38 @@ END $$;
 
 -- Waiting jobs that are marked "later" and are due take their place: the common line, their lane,
 -- or the solo line. Those that are not due stay. Callers that may name a job with limits have
--- called `lock_lanes` before they locked the rows.
-CREATE OR REPLACE FUNCTION place_waiting(p_seqs bigint[], p_now timestamptz) RETURNS void
+-- called `lock_limits` before they locked the rows. p_held: with these names; jobs that need others
+-- stay as they are. NULL: with all that the jobs need.
+CREATE OR REPLACE FUNCTION place_waiting(
+    p_seqs bigint[], p_now timestamptz, p_held text[] DEFAULT NULL
+) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_group record;
-    v_lane bigint;
-    v_lanes bigint[];
+    v_jobs record;
+    v_lanes record;
 BEGIN
     UPDATE jobs SET ready = CASE WHEN solo THEN 3 ELSE 1 END
      WHERE seq = ANY (p_seqs) AND ready + 0 = 0 AND due <= p_now AND (gates IS NULL OR solo);
-    FOR v_group IN
-        SELECT j.queue, j.gates, array_agg(j.seq) AS seqs FROM jobs j
-         WHERE j.seq = ANY (p_seqs) AND j.ready + 0 = 0 AND j.due <= p_now
-         GROUP BY j.queue, j.gates
-    LOOP
-        v_lane := find_lane(v_group.queue, v_group.gates);
-        UPDATE jobs SET ready = 2, lane = v_lane WHERE seq = ANY (v_group.seqs);
-        IF v_lane = ANY (v_lanes) IS NOT TRUE THEN
-            v_lanes := v_lanes || v_lane;
-        END IF;
-    END LOOP;
-    FOR i IN 1 .. coalesce(cardinality(v_lanes), 0) LOOP
-        PERFORM settle_lane(v_lanes[i], p_news => p_seqs);
-    END LOOP;
+    SELECT array_agg(j.seq) AS seqs, array_agg(j.queue) AS queues,
+           array_agg(j.gates::text) AS gates
+      INTO v_jobs FROM jobs j
+     WHERE j.seq = ANY (p_seqs) AND j.ready + 0 = 0 AND j.due <= p_now AND j.gates IS NOT NULL
+       AND (p_held IS NULL OR limits_of(j.gates) <@ p_held);
+    IF v_jobs.seqs IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT f.* INTO v_lanes FROM find_lanes(v_jobs.queues, v_jobs.gates) AS f;
+    UPDATE jobs j SET ready = 2, lane = t.lane
+      FROM unnest(v_jobs.seqs, v_lanes.lanes) AS t (seq, lane) WHERE j.seq = t.seq;
+    PERFORM settle_lanes(v_lanes.unsettled, p_news => p_seqs);
 END $$;
 
 -- Make up to p_limit due jobs ready, longest due first; of one queue, or (NULL) of any. Returns
--- how many. Rows that another transaction holds are left to it. With p_locked the caller has called
--- `lock_lanes`; without it, jobs for lanes are left to a caller that has. Those that were missed are
--- made ready only if they were due by p_missed_until; of any queue, never.
+-- how many. Rows that another transaction holds are left to it. p_held: the names with which the caller
+-- has called `lock_limits`; NULL, it has not, and jobs for lanes are left to a caller that has. Those
+-- that were missed are made ready only if they were due by p_missed_until; of any queue, never.
 CREATE OR REPLACE FUNCTION promote_some(
-    p_queue text, p_limit integer, p_now timestamptz, p_locked boolean,
+    p_queue text, p_limit integer, p_now timestamptz, p_held text[],
     p_missed_until timestamptz DEFAULT NULL
 ) RETURNS integer
 LANGUAGE plpgsql AS $$
@@ -99,7 +99,7 @@ BEGIN
     IF p_queue IS NULL THEN
         v_seqs := ARRAY(
             SELECT seq FROM jobs
-             WHERE ready = 0 AND due <= p_now AND (p_locked OR solo OR gates IS NULL)
+             WHERE ready = 0 AND due <= p_now AND (p_held IS NOT NULL OR solo OR gates IS NULL)
                AND missed_at IS NULL
              ORDER BY due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
         );
@@ -107,13 +107,13 @@ BEGIN
         v_seqs := ARRAY(
             SELECT seq FROM jobs
              WHERE queue BETWEEN p_queue AND p_queue AND ready = 0 AND due <= p_now
-               AND (p_locked OR solo OR gates IS NULL)
+               AND (p_held IS NOT NULL OR solo OR gates IS NULL)
                AND (missed_at IS NULL OR due <= p_missed_until)
              ORDER BY queue, due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
         );
     END IF;
     IF cardinality(v_seqs) > 0 THEN
-        PERFORM place_waiting(v_seqs, p_now);
+        PERFORM place_waiting(v_seqs, p_now, p_held);
     END IF;
     RETURN cardinality(v_seqs);
 END $$;
@@ -124,26 +124,31 @@ RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
-    v_limited boolean;
+    v_due record;
 BEGIN
-    SELECT bool_or(d.gates IS NOT NULL AND NOT d.solo) INTO v_limited
-      FROM (SELECT gates, solo FROM jobs WHERE ready = 0 AND due <= v_now AND missed_at IS NULL
-             ORDER BY due, seq LIMIT p_limit) AS d;
-    IF v_limited IS NULL THEN
+    SELECT count(*) AS count, array_agg(DISTINCT split_part(g, ':', 1)) AS limits INTO v_due
+      FROM (SELECT j.gates, j.solo FROM jobs j
+             WHERE j.ready = 0 AND j.due <= v_now AND j.missed_at IS NULL
+             ORDER BY j.due, j.seq LIMIT p_limit) AS d
+      LEFT JOIN LATERAL unnest(d.gates) AS g ON NOT d.solo;
+    IF v_due.count = 0 THEN
         RETURN 0;
     END IF;
     PERFORM commit_durably(p_durable);
-    IF v_limited THEN
-        PERFORM lock_lanes();
+    v_due.limits := array_remove(v_due.limits, NULL);
+    IF v_due.limits <> '{}' THEN
+        PERFORM lock_limits(v_due.limits);
+    ELSE
+        v_due.limits := NULL;
     END IF;
-    RETURN promote_some(NULL, p_limit, v_now, v_limited);
+    RETURN promote_some(NULL, p_limit, v_now, v_due.limits);
 END $$;
 
 -- --- ending without a claim ---------------------------------------------------------------------
 
 -- Waiting jobs end here, cancelled (4) or discarded (5): they leave their lanes and let go of their
 -- keys. Those that are not waiting any more stay as they are. Returns the ids of the others, as
--- hex digits. Callers that may name a job in a lane have called `lock_lanes` before they locked the
+-- hex digits. Callers that may name a job in a lane have called `lock_limits` before they locked the
 -- rows.
 CREATE OR REPLACE FUNCTION end_waiting(
     p_seqs bigint[], p_state integer, p_reason text, p_now timestamptz
@@ -170,9 +175,9 @@ BEGIN
     IF v_keys IS NOT NULL THEN
         PERFORM free_keys(v_keys, v_holders);
     END IF;
-    FOR i IN 1 .. coalesce(cardinality(v_lanes), 0) LOOP
-        PERFORM settle_lane(v_lanes[i]);
-    END LOOP;
+    IF v_lanes IS NOT NULL THEN
+        PERFORM settle_lanes(v_lanes);
+    END IF;
     RETURN coalesce(v_ids, '{}');
 END $$;
 
@@ -182,24 +187,24 @@ RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
-    v_limited boolean;
-    v_seqs bigint[];
+    v_seqs bigint[] := ARRAY(
+        SELECT seq FROM jobs
+         WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= v_now
+         ORDER BY expires_at LIMIT p_limit);
+    v_held text[];
 BEGIN
-    SELECT bool_or(e.gates IS NOT NULL) INTO v_limited
-      FROM (SELECT gates FROM jobs
-             WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= v_now
-             ORDER BY expires_at LIMIT p_limit) AS e;
-    IF v_limited IS NULL THEN
+    IF v_seqs = '{}' THEN
         RETURN '{}';
     END IF;
     PERFORM commit_durably(p_durable);
-    IF v_limited THEN
-        PERFORM lock_lanes();
+    v_held := limits_of_jobs(v_seqs);
+    IF v_held <> '{}' THEN
+        PERFORM lock_limits(v_held);
     END IF;
     v_seqs := ARRAY(
         SELECT seq FROM jobs
          WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= v_now
-           AND (v_limited OR gates IS NULL)
+           AND (gates IS NULL OR limits_of(gates) <@ v_held)
          ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     );
     RETURN end_waiting(v_seqs, 5, 'expired', v_now);

@@ -280,16 +280,22 @@ DECLARE
     v_seqs bigint[];
     v_left integer[] := '{}';
     v_coalesced integer[] := '{}';
-    v_limited bigint[];
+    v_names text[];
+    v_gates text[];
+    v_costs text[];
+    v_lanes bigint[];
+    v_unsettled bigint[];
     v_stored bigint;
     v_key record;
     v_met record;
 BEGIN
     PERFORM commit_durably(p_durable);
     IF p_limits IS NOT NULL THEN
-        PERFORM require_limits(names_in(p_limits));
+        SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        v_names := limits_in(v_gates);
+        PERFORM require_limits(v_names);
         IF p_place THEN
-            PERFORM lock_lanes();
+            PERFORM lock_limits(v_names);
         END IF;
     END IF;
     IF p_keys IS NOT NULL THEN
@@ -405,39 +411,47 @@ BEGIN
         SELECT array_agg(nextval(pg_get_serial_sequence('jobs', 'seq')) ORDER BY n) INTO v_seqs
           FROM generate_series(1, cardinality(p_ids)) AS n;
     END IF;
+    IF p_limits IS NOT NULL THEN
+        IF v_coalesced <> '{}' THEN
+            -- One of this batch may have taken over the limits of another.
+            SELECT r.gates, r.costs INTO v_gates, v_costs FROM read_limits(p_limits) AS r;
+        END IF;
+        IF p_place THEN
+            SELECT f.lanes, f.unsettled INTO v_lanes, v_unsettled
+              FROM lanes_for(v_now, p_queues, v_gates, p_priorities, p_dues, p_delays) AS f;
+        END IF;
+    END IF;
     WITH stored AS (
-        INSERT INTO jobs (seq, id, ready, priority, due, created_at, expires_at, timeout,
+        INSERT INTO jobs (seq, id, ready, lane, priority, due, created_at, expires_at, timeout,
                           max_attempts, budget, queue, task, gates, costs, key, key_window,
                           key_period, backoff, tags, tenant, principal, correlation_id, trace,
                           parent, on_failure, on_lost, payload)
         OVERRIDING SYSTEM VALUE
-        SELECT t.seq, t.id, CASE WHEN t.due <= v_now AND t.limits IS NULL THEN 1 ELSE 0 END,
-               t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
-               t.max_attempts, t.max_attempts, t.queue, t.task,
-               (SELECT array_agg(u.use ->> 0 ORDER BY u.n)
-                  FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)),
-               (SELECT array_agg((u.use ->> 1)::float8 ORDER BY u.n)
-                  FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)),
+        SELECT t.seq, t.id,
+               CASE WHEN t.lane IS NOT NULL THEN 2
+                    WHEN t.due <= v_now AND t.gates IS NULL THEN 1 ELSE 0 END,
+               t.lane, t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
+               t.max_attempts, t.max_attempts, t.queue, t.task, t.gates::text[], t.costs::float8[],
                t.key, t.key_window, t.period, t.backoff, t.tags, t.tenant, t.principal,
                t.correlation_id, t.trace, t.parent, t.on_failure, t.on_lost, t.payload
           FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due
                   FROM unnest(v_seqs, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
                               p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys,
-                              p_windows, p_periods, p_limits, p_backoffs, p_tags, p_tenants,
+                              p_windows, p_periods, v_gates, v_costs, v_lanes,
+                              p_backoffs, p_tags, p_tenants,
                               p_principals, p_correlation_ids, p_traces, p_parents,
                               p_on_failures, p_on_losts)
                        WITH ORDINALITY
                     AS u (seq, id, queue, task, priority, asked, delay, max_attempts, payload,
-                          timeout, expires, key, key_window, period, limits, backoff, tags,
-                          tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
+                          timeout, expires, key, key_window, period, gates, costs, lane, backoff,
+                          tags, tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
                 OFFSET 0) AS t
          WHERE t.n <> ALL (v_left)
          ORDER BY t.n
         ON CONFLICT (id) DO NOTHING
-        RETURNING seq, gates, due
+        RETURNING 1
     )
-    SELECT array_agg(s.seq) FILTER (WHERE s.gates IS NOT NULL AND s.due <= v_now), count(*)
-      INTO v_limited, v_stored FROM stored s;
+    SELECT count(*) INTO v_stored FROM stored s;
     IF p_strict AND v_stored < cardinality(p_ids) THEN
         PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, p_keys);
     END IF;
@@ -450,8 +464,8 @@ BEGIN
            AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.id)
          ORDER BY t.n;
     END IF;
-    IF v_limited IS NOT NULL AND p_place THEN
-        PERFORM place_waiting(v_limited, v_now);
+    IF v_unsettled IS NOT NULL THEN
+        PERFORM settle_lanes(v_unsettled);
     END IF;
 END $$;
 

@@ -1,15 +1,332 @@
--- Which limited and solo jobs may start now.
+-- Which limited and solo jobs may start now. How lanes are visited: 05_locks.sql.
 
--- A claim on a queue with lanes: the common line and the open bays, merged by their heads. The
--- caller has called `lock_lanes`.
+-- The next jobs of a queue in their order: those of its open lanes and of the common line, as far as it is
+-- certain that no other comes between. Nothing is locked here.
+--   p_lanes, p_jobs   how many lanes to look into, and how many jobs to look for
+--   p_common, p_priorities, p_dues   the common line, in order
+--   seqs        the jobs; NULL: there is none in a lane. Beside them lanes (NULL: the common line), late
+--               (past its expiry), gates and costs (texts of arrays), and the lanes' bays, if any
+--   stale       lanes whose first job is not the one they name: they are to be settled
+--   more        there are others behind these; NULL: no lane is open
+CREATE OR REPLACE FUNCTION next_in_lanes(
+    p_queue text, p_lanes integer, p_jobs integer, p_now timestamptz,
+    p_common bigint[], p_priorities integer[], p_dues timestamptz[],
+    OUT seqs bigint[], OUT lanes bigint[], OUT late boolean[], OUT gates text[], OUT costs text[],
+    OUT bays bigint[], OUT bay_gates text[], OUT bay_costs float8[], OUT stale bigint[],
+    OUT more boolean
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_near record;
+    v_lanes record;
+    v_depth integer;
+BEGIN
+    -- The first bays bound the others: a lane that is not in one of these comes behind the last of them.
+    SELECT array_agg(b.id) AS ids, array_agg(b.gate) AS gates, array_agg(b.cost) AS costs,
+           max(b.head_priority) FILTER (WHERE b.place > p_lanes) AS priority,
+           max(b.head_due) FILTER (WHERE b.place > p_lanes) AS due,
+           max(b.head_seq) FILTER (WHERE b.place > p_lanes) AS seq
+      INTO v_near
+      FROM (SELECT o.*, row_number() OVER () AS place
+              FROM (SELECT b.id, b.gate, b.cost, b.head_priority, b.head_due, b.head_seq
+                      FROM bays b WHERE b.queue = p_queue AND b.opens_at = 0
+                     ORDER BY b.head_priority, b.head_due, b.head_seq LIMIT p_lanes + 1) AS o
+           ) AS b;
+    IF v_near.seq IS NULL THEN
+        v_near.priority := 2147483647;
+        v_near.due := 'infinity';
+        v_near.seq := 9223372036854775807;
+    END IF;
+    -- One lane more than is looked into: its head is the bound of what is certain.
+    SELECT array_agg(l.id) AS ids, array_agg(l.head_seq) AS heads, array_agg(l.bay) AS bays,
+           array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
+           max(l.head_priority) FILTER (WHERE l.place > p_lanes) AS priority,
+           max(l.head_due) FILTER (WHERE l.place > p_lanes) AS due,
+           max(l.head_seq) FILTER (WHERE l.place > p_lanes) AS seq
+      INTO v_lanes
+      FROM (SELECT o.*, row_number() OVER () AS place
+              FROM (SELECT * FROM (
+                        (SELECT l.id, l.head_priority, l.head_due, l.head_seq, NULL::bigint AS bay,
+                                NULL::text AS gate, NULL::float8 AS cost
+                           FROM lanes l WHERE l.queue = p_queue AND l.bay IS NULL
+                          ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT p_lanes + 1)
+                        UNION ALL
+                        SELECT l.id, l.head_priority, l.head_due, l.head_seq, n.bay, n.gate, n.cost
+                          FROM unnest(v_near.ids, v_near.gates, v_near.costs) AS n (bay, gate, cost)
+                         CROSS JOIN LATERAL (
+                               SELECT l.id, l.head_priority, l.head_due, l.head_seq FROM lanes l
+                                WHERE l.bay = n.bay AND (l.head_priority, l.head_due, l.head_seq)
+                                      <= (v_near.priority, v_near.due, v_near.seq)
+                                ORDER BY l.head_priority, l.head_due, l.head_seq
+                                LIMIT p_lanes + 1) AS l) AS u
+                     ORDER BY u.head_priority, u.head_due, u.head_seq LIMIT p_lanes + 1) AS o
+           ) AS l;
+    IF v_lanes.ids IS NULL THEN
+        RETURN;
+    END IF;
+    more := v_lanes.seq IS NOT NULL;
+    IF NOT more THEN
+        v_lanes.priority := 2147483647;
+        v_lanes.due := 'infinity';
+        v_lanes.seq := 9223372036854775807;
+    END IF;
+    v_lanes.ids := v_lanes.ids[1 : p_lanes];
+    -- Lanes take turns more or less: twice an equal share of each is enough, most of the time.
+    v_depth := least(p_jobs, 1 + 2 * p_jobs / cardinality(v_lanes.ids));
+    WITH found AS MATERIALIZED (
+        SELECT l.*, j.*
+          FROM unnest(v_lanes.ids, v_lanes.heads, v_lanes.bays, v_lanes.gates, v_lanes.costs)
+               AS l (lane, head, bay, bay_gate, bay_cost)
+          LEFT JOIN LATERAL (
+               SELECT f.*, row_number() OVER () AS place
+                 FROM (SELECT j.seq, j.priority, j.due, j.expires_at, j.gates, j.costs FROM jobs j
+                        WHERE j.lane = l.lane AND j.ready = 2
+                          AND (j.priority, j.due, j.seq)
+                              < (v_lanes.priority, v_lanes.due, v_lanes.seq)
+                        ORDER BY j.priority, j.due, j.seq LIMIT v_depth) AS f) AS j ON true
+         WHERE l.lane IS NOT NULL  -- the lists of the others are one longer
+    ), bound AS MATERIALIZED (
+        -- Behind the last of a lane that was not read to its end others may come.
+        SELECT f.priority, f.due, f.seq FROM found f WHERE f.place = v_depth
+         ORDER BY f.priority, f.due, f.seq LIMIT 1
+    ), sure AS (
+        SELECT f.seq, f.lane, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs,
+               f.bay, f.bay_gate, f.bay_cost
+          FROM found f LEFT JOIN bound b ON true
+         WHERE f.seq IS NOT NULL
+           AND (b.seq IS NULL OR (f.priority, f.due, f.seq) <= (b.priority, b.due, b.seq))
+        UNION ALL
+        SELECT c.seq, NULL, c.priority, c.due, NULL, NULL, NULL, NULL, NULL, NULL
+          FROM unnest(p_common, p_priorities, p_dues) AS c (seq, priority, due)
+          LEFT JOIN bound b ON true
+         WHERE (c.priority, c.due, c.seq) < (v_lanes.priority, v_lanes.due, v_lanes.seq)
+           AND (b.seq IS NULL OR (c.priority, c.due, c.seq) < (b.priority, b.due, b.seq))
+    )
+    SELECT array_agg(s.seq), array_agg(s.lane), array_agg(coalesce(s.late, false)),
+           array_agg(s.gates::text), array_agg(s.costs::text), array_agg(s.bay),
+           array_agg(s.bay_gate), array_agg(s.bay_cost),
+           ARRAY(SELECT f.lane FROM found f
+                  WHERE coalesce(f.place, 1) = 1 AND f.seq IS DISTINCT FROM f.head),
+           more OR EXISTS (SELECT 1 FROM bound)
+      INTO seqs, lanes, late, gates, costs, bays, bay_gates, bay_costs, stale, more
+      FROM (SELECT * FROM sure s ORDER BY s.priority, s.due, s.seq) AS s;
+END $$;
+
+-- What is left of the gates that these jobs need (texts of arrays), side by side. The caller has called
+-- `lock_limits`.
+--   places     gate → place among the others
+--   stored     whether the gate was used before
+--   units      how many more may start; NULL: any number. A breaker that was open lets one through
+--   opens_ats  when an open breaker lets one through; NULL: now
+--   spents     until when the bucket is being filled; beside it the limit's rate; NULL: no rate
+CREATE OR REPLACE FUNCTION read_gates(
+    p_gates text[], p_now bigint,
+    OUT names text[], OUT places jsonb, OUT stored boolean[], OUT units bigint[],
+    OUT opens_ats bigint[], OUT spents bigint[], OUT spacings bigint[], OUT bursts bigint[],
+    OUT burst_spans bigint[]
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT array_agg(g.gate), jsonb_object_agg(g.gate, g.place), array_agg(g.stored),
+           -- `gate_usage`; a call for each of them takes too long.
+           array_agg(g.most - CASE WHEN g.most IS NOT NULL THEN (
+               SELECT count(*)
+                 FROM (SELECT 1 FROM holds h JOIN jobs j ON j.seq = h.seq
+                        WHERE h.gate = g.gate AND j.claim_number = h.claim_number
+                          AND j.state + 0 = 1
+                        LIMIT g.most) AS running) END),
+           array_agg(g.opens_at),
+           array_agg(CASE WHEN g.spacing IS NOT NULL
+                          THEN greatest(coalesce(g.spent_until, p_now), p_now) END),
+           array_agg(g.spacing), array_agg(g.burst), array_agg(g.burst_span)
+      INTO names, places, stored, units, opens_ats, spents, spacings, bursts, burst_spans
+      FROM (SELECT n.gate, row_number() OVER () AS place, s.gate IS NOT NULL AS stored,
+                   CASE WHEN s.failures >= l.failures AND coalesce(s.open_until, 0) <= p_now
+                        THEN 1 ELSE l.concurrency END AS most,
+                   CASE WHEN s.failures >= l.failures AND s.open_until > p_now
+                        THEN s.open_until END AS opens_at,
+                   s.spent_until, CASE WHEN l.failures IS NULL THEN l.spacing END AS spacing,
+                   l.burst, l.burst_span
+              FROM (SELECT DISTINCT g AS gate
+                      FROM (SELECT DISTINCT u.gates FROM unnest(p_gates) AS u (gates)
+                             WHERE u.gates IS NOT NULL) AS d,
+                           unnest(d.gates::text[]) AS g) AS n
+              LEFT JOIN limits l ON l.name = split_part(n.gate, ':', 1)
+              LEFT JOIN gates s ON s.gate = n.gate) AS g;
+END $$;
+
+-- Which of these jobs may start, if each counts before the next is judged: as `find_shut`, in memory.
+--   p_next     the jobs: `next_in_lanes`
+--   p_left     what is left of their gates: `read_gates`
+--   p_passed   jobs to pass by
+--   starts     the jobs that start and, beside them, their lanes; commons: those of the common line
+--   refused    lanes whose next job is refused; beside them the gate, the cost and when to ask again
+--   spents     of the gates, afterwards
+--   taken      places of the gates that were taken from
+--   cut_short  stopped before a job that has expired
+CREATE OR REPLACE FUNCTION judge_jobs(
+    p_room integer, p_now bigint, p_next record, p_left record, p_passed bigint[],
+    OUT starts bigint[], OUT lanes bigint[], OUT commons bigint[], OUT refused bigint[],
+    OUT refused_gates text[], OUT refused_costs float8[], OUT opens_ats bigint[],
+    OUT spents bigint[], OUT taken boolean[], OUT cut_short boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_room integer := p_room;
+    v_seqs bigint[] := p_next.seqs;
+    v_lanes bigint[] := p_next.lanes;
+    v_late boolean[] := p_next.late;
+    v_gates text[] := p_next.gates;
+    v_cost_texts text[] := p_next.costs;
+    v_units bigint[] := p_left.units;
+    v_bays bigint[] := p_next.bays;
+    v_shut_bays bigint[] := '{}';
+    v_names text[];
+    v_text text;
+    v_cost_text text;
+    v_places integer[];
+    v_costs float8[];
+    v_place integer;
+    v_shut integer;
+    v_shut_cost float8;
+    v_shut_until bigint;
+    v_full bigint;
+    v_opens_at bigint;
+    v_left bigint;
+    v_count integer;
+BEGIN
+    starts := '{}';
+    lanes := '{}';
+    commons := '{}';
+    refused := '{}';
+    refused_gates := '{}';
+    refused_costs := '{}';
+    opens_ats := '{}';
+    spents := p_left.spents;
+    taken := array_fill(false, ARRAY[coalesce(cardinality(p_left.names), 0)]);
+    cut_short := false;
+    FOR i IN 1 .. coalesce(cardinality(v_seqs), 0) LOOP
+        EXIT WHEN v_room = 0;
+        IF v_lanes[i] IS NULL THEN
+            commons := commons || v_seqs[i];
+            v_room := v_room - 1;
+            CONTINUE;
+        END IF;
+        CONTINUE WHEN v_lanes[i] = ANY (refused) OR v_bays[i] = ANY (v_shut_bays)
+                   OR v_seqs[i] = ANY (p_passed);
+        IF v_late[i] THEN
+            -- More have expired than one claim discards.
+            cut_short := true;
+            EXIT;
+        END IF;
+        IF v_text IS DISTINCT FROM v_gates[i] OR v_cost_text <> v_cost_texts[i] THEN
+            v_text := v_gates[i];
+            v_cost_text := v_cost_texts[i];
+            v_costs := v_cost_text::float8[];
+            v_names := v_text::text[];
+            v_count := cardinality(v_names);
+            v_places := ARRAY[(p_left.places ->> v_names[1])::integer];
+            FOR k IN 2 .. v_count LOOP
+                v_places := v_places || (p_left.places ->> v_names[k])::integer;
+            END LOOP;
+        END IF;
+        v_shut := NULL;
+        FOR k IN 1 .. v_count LOOP
+            v_place := v_places[k];
+            IF v_units[v_place] <= 0 THEN
+                v_shut := v_place;
+                v_shut_cost := -1;
+                v_shut_until := NULL;
+                EXIT;
+            END IF;
+            IF spents[v_place] IS NOT NULL THEN
+                v_left := CASE WHEN v_costs[k] >= p_left.bursts[v_place] THEN 0
+                               ELSE p_left.burst_spans[v_place]
+                                    - span_of(p_left.spacings[v_place], v_costs[k]) END;
+                v_full := spents[v_place];
+                IF v_full - p_now > v_left
+                   AND (v_shut IS NULL OR v_full - v_left > v_shut_until) THEN
+                    v_shut := v_place;
+                    v_shut_cost := v_costs[k];
+                    v_shut_until := v_full - v_left;
+                END IF;
+            ELSE
+                v_opens_at := p_left.opens_ats[v_place];
+                IF v_opens_at IS NOT NULL AND (v_shut IS NULL OR v_opens_at > v_shut_until) THEN
+                    v_shut := v_place;
+                    v_shut_cost := -1;
+                    v_shut_until := v_opens_at;
+                END IF;
+            END IF;
+        END LOOP;
+        IF v_shut IS NOT NULL THEN
+            refused := refused || v_lanes[i];
+            refused_gates := refused_gates || p_left.names[v_shut];
+            refused_costs := refused_costs || v_shut_cost;
+            opens_ats := opens_ats || v_shut_until;
+            IF p_next.bay_gates[i] = p_left.names[v_shut]
+               AND p_next.bay_costs[i] = v_shut_cost THEN
+                -- The others in its bay need the same: it closes as a whole.
+                v_shut_bays := v_shut_bays || v_bays[i];
+            END IF;
+            CONTINUE;
+        END IF;
+        FOR k IN 1 .. v_count LOOP
+            v_place := v_places[k];
+            taken[v_place] := true;
+            -- A job that names a gate twice is still one job.
+            IF v_count = 1 OR array_position(v_places, v_place) = k THEN
+                v_units[v_place] := v_units[v_place] - 1;
+            END IF;
+            IF spents[v_place] IS NOT NULL THEN
+                spents[v_place] := spents[v_place]
+                                   + span_of(p_left.spacings[v_place], v_costs[k]);
+            END IF;
+        END LOOP;
+        starts := starts || v_seqs[i];
+        lanes := lanes || v_lanes[i];
+        v_room := v_room - 1;
+    END LOOP;
+END $$;
+
+-- Start these jobs of lanes, which the caller has locked, and take from their gates. p_judged and p_left:
+-- what `judge_jobs` and `read_gates` said.
+CREATE OR REPLACE FUNCTION start_limited(
+    p_seqs bigint[], p_worker text, p_now timestamptz, p_judged record, p_left record
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH begun AS (
+        UPDATE jobs j
+           SET state = 1, ready = NULL, lane = NULL, attempt = j.attempt + 1,
+               claim_number = j.claim_number + 1, started_at = p_now, worker = p_worker,
+               cancel_requested = false, progress = NULL, progress_note = NULL
+         WHERE j.seq = ANY (p_seqs)
+        RETURNING j.seq, j.claim_number, j.gates
+    )
+    INSERT INTO holds AS h (gate, seq, claim_number)
+    SELECT DISTINCT g, b.seq, b.claim_number FROM begun b, unnest(b.gates) AS g
+    ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number;
+    -- A gate without a rate spends nothing; it is listed all the same.
+    INSERT INTO gates AS g (gate, spent_until)
+    SELECT t.gate, t.spent
+      FROM unnest(p_left.names, p_left.stored, p_judged.spents, p_judged.taken)
+           AS t (gate, stored, spent, taken)
+     WHERE t.taken AND (t.spent IS NOT NULL OR NOT t.stored)
+    ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
+END $$;
+
+-- A claim on a queue with lanes: the common line and the open lanes, merged. The caller has called
+-- `lock_limits` with p_held.
 --   p_common, p_priorities, p_dues   the head of the queue's common line, in order, locked
 --   chosen      those of p_common that are to be started, by the caller
---   started     limited jobs that were started here: each must count before the next is judged
---   charged     the gates they took from
+--   started     limited jobs that were started here
+--   charged     the gates whose tokens they took
 --   cut_short   stopped at a bound: the next call gets further
 -- Looks at no more than p_room + 64 lanes.
 CREATE OR REPLACE FUNCTION visit_lanes(
-    p_queue text, p_room integer, p_worker text, p_now timestamptz,
+    p_queue text, p_room integer, p_worker text, p_now timestamptz, p_held text[],
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
     OUT chosen bigint[], OUT started bigint[], OUT charged text[], OUT cut_short boolean
 )
@@ -18,114 +335,86 @@ DECLARE
     v_us bigint := us_of(p_now);
     v_visits integer := p_room + 64;
     v_room integer := p_room;
-    v_next integer := 1;
-    v_most integer := coalesce(cardinality(p_common), 0);
-    v_bay record;
-    v_bound record;
-    v_lane bigint;
-    v_job record;
-    v_number integer;
-    v_shut record;
-    v_gate text;
-    v_cost float8;
-    v_opens_at bigint;
-    v_busy boolean;
+    v_next record;
+    v_left record;
+    v_judged record;
+    v_locked bigint[];
+    v_busy bigint[];
+    v_settle record;
 BEGIN
     chosen := '{}';
     started := '{}';
     charged := '{}';
     cut_short := false;
     WHILE v_room > 0 LOOP
-        SELECT b.id, b.gate, b.cost, b.head_priority, b.head_due, b.head_seq INTO v_bay
-          FROM bays b WHERE b.queue = p_queue AND b.opens_at = 0
-         ORDER BY b.head_priority, b.head_due, b.head_seq LIMIT 1;
-        IF NOT FOUND THEN
-            -- No lane is open: the common line has all the room that is left.
-            EXIT WHEN v_next > v_most;
-            chosen := chosen || p_common[v_next : least(v_most, v_next + v_room - 1)];
-            EXIT;
+        IF v_visits <= 0 THEN
+            cut_short := true;
+            RETURN;
         END IF;
-        IF v_next <= v_most AND (p_priorities[v_next], p_dues[v_next], p_common[v_next])
-                              < (v_bay.head_priority, v_bay.head_due, v_bay.head_seq) THEN
-            chosen := chosen || p_common[v_next];
-            v_next := v_next + 1;
-            v_room := v_room - 1;
-            CONTINUE;
-        END IF;
-        IF v_visits = 0 THEN
+        SELECT n.* INTO v_next FROM next_in_lanes(
+            p_queue, least(v_visits, greatest(v_room, 16)), v_room, p_now,
+            p_common[cardinality(chosen) + 1 :], p_priorities[cardinality(chosen) + 1 :],
+            p_dues[cardinality(chosen) + 1 :]) AS n;
+        EXIT WHEN v_next.more IS NULL;
+        SELECT r.* INTO v_left FROM read_gates(v_next.gates, v_us) AS r;
+        IF NOT limits_of(v_left.names) <@ p_held THEN
+            -- A lane of another limit came after the look that decides about the locks.
+            PERFORM note_lane_limits(ARRAY[p_queue], ARRAY[v_left.names::text]);
             cut_short := true;
             EXIT;
         END IF;
-        v_visits := v_visits - 1;
-        -- The lane continues while its jobs come before all others: of its bay, of the other open
-        -- bays, of the common line.
-        SELECT l.id INTO v_lane FROM lanes l WHERE l.bay = v_bay.id
-         ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1;
-        SELECT o.head_priority AS priority, o.head_due AS due, o.head_seq AS seq INTO v_bound
-          FROM ((SELECT l.head_priority, l.head_due, l.head_seq FROM lanes l
-                  WHERE l.bay = v_bay.id AND (l.head_priority, l.head_due, l.head_seq)
-                        > (v_bay.head_priority, v_bay.head_due, v_bay.head_seq)
-                  ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT 1)
-                UNION ALL
-                (SELECT b.head_priority, b.head_due, b.head_seq FROM bays b
-                  WHERE b.queue = p_queue AND b.opens_at = 0
-                    AND (b.head_priority, b.head_due, b.head_seq)
-                        > (v_bay.head_priority, v_bay.head_due, v_bay.head_seq)
-                  ORDER BY b.head_priority, b.head_due, b.head_seq LIMIT 1)
-                UNION ALL
-                SELECT p_priorities[v_next], p_dues[v_next], p_common[v_next]
-                 WHERE v_next <= v_most) AS o
-         ORDER BY o.head_priority, o.head_due, o.head_seq LIMIT 1;
-        v_gate := NULL;
-        v_busy := false;
-        FOR v_job IN
-            SELECT j.seq, j.priority, j.due, j.expires_at, j.gates, j.costs FROM jobs j
-             WHERE j.lane = v_lane AND j.ready = 2
-             ORDER BY j.priority, j.due, j.seq LIMIT v_room
+        v_busy := '{}';
         LOOP
-            EXIT WHEN v_bound.seq IS NOT NULL
-                  AND (v_job.priority, v_job.due, v_job.seq)
-                      > (v_bound.priority, v_bound.due, v_bound.seq);
-            -- It may be under replacement, in a transaction of the user's that stays open.
-            PERFORM 1 FROM jobs j
-              WHERE j.seq = v_job.seq AND j.lane + 0 = v_lane FOR UPDATE SKIP LOCKED;
-            IF NOT FOUND THEN
-                v_busy := true;
-                v_gate := v_job.gates[1];
-                v_cost := -2;
-                v_opens_at := v_us + 100000;
-                CONTINUE;
-            END IF;
-            IF v_job.expires_at <= p_now THEN
-                -- More have expired than one claim discards.
-                cut_short := true;
-                EXIT;
-            END IF;
-            SELECT s.gate, s.cost, s.opens_at INTO v_shut
-              FROM find_shut(v_job.gates, v_job.costs, v_us) AS s;
-            IF v_shut.gate IS NOT NULL THEN
-                -- The jobs before it count, if any.
-                IF NOT v_busy THEN
-                    v_gate := v_shut.gate;
-                    v_cost := v_shut.cost;
-                    v_opens_at := v_shut.opens_at;
-                END IF;
-                EXIT;
-            END IF;
-            UPDATE jobs SET state = 1, ready = NULL, lane = NULL, attempt = attempt + 1,
-                            claim_number = claim_number + 1, started_at = p_now,
-                            worker = p_worker, cancel_requested = false, progress = NULL,
-                            progress_note = NULL
-             WHERE seq = v_job.seq
-            RETURNING claim_number INTO v_number;
-            PERFORM charge_gates(v_job.gates, v_job.costs, v_job.seq, v_number, v_us);
-            started := started || v_job.seq;
-            charged := charged || v_job.gates;
-            v_room := v_room - 1;
+            SELECT d.* INTO v_judged FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
+            v_locked := ARRAY(SELECT j.seq FROM jobs j
+                               WHERE j.seq = ANY (v_judged.starts) AND j.ready + 0 = 2
+                                 FOR UPDATE SKIP LOCKED);
+            EXIT WHEN cardinality(v_locked) = cardinality(v_judged.starts);
+            -- Others may be under replacement, in a transaction of the user's that stays open: they
+            -- are passed by, and all are judged again.
+            v_busy := v_busy || ARRAY(SELECT s FROM unnest(v_judged.starts) AS s
+                                       WHERE s <> ALL (v_locked));
         END LOOP;
-        PERFORM settle_lane(v_lane, v_gate, v_cost, v_opens_at);
-        EXIT WHEN cut_short;
+        IF v_locked <> '{}' THEN
+            PERFORM start_limited(v_locked, p_worker, p_now, v_judged, v_left);
+            started := started || v_locked;
+            charged := charged || ARRAY(
+                SELECT t.gate FROM unnest(v_left.names, v_judged.spents, v_judged.taken)
+                       AS t (gate, spent, taken)
+                 WHERE t.taken AND t.spent IS NOT NULL);
+        END IF;
+        chosen := chosen || v_judged.commons;
+        v_room := v_room - cardinality(v_locked) - cardinality(v_judged.commons);
+        SELECT array_agg(l.lane) AS lanes, array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
+               array_agg(l.opens_at) AS opens_ats, count(*)::integer AS count
+          INTO v_settle
+          FROM (SELECT DISTINCT ON (u.lane) u.*
+                  FROM (SELECT c.lane, (c.gates::text[])[1] AS gate, -2::float8 AS cost,
+                               v_us + 100000 AS opens_at, 1 AS rank
+                          FROM unnest(v_next.seqs, v_next.lanes, v_next.gates)
+                               AS c (seq, lane, gates)
+                         WHERE c.seq = ANY (v_busy)
+                        UNION ALL
+                        SELECT r.*, 2
+                          FROM unnest(v_judged.refused, v_judged.refused_gates,
+                                      v_judged.refused_costs, v_judged.opens_ats) AS r
+                        UNION ALL
+                        SELECT o, NULL, NULL, NULL, 3
+                          FROM unnest(v_judged.lanes || v_next.stale) AS o) AS u
+                 ORDER BY u.lane, u.rank) AS l;
+        IF v_settle.count > 0 THEN
+            PERFORM settle_lanes(
+                v_settle.lanes, p_queue, v_settle.gates, v_settle.costs, v_settle.opens_ats);
+        END IF;
+        v_visits := v_visits - v_settle.count;
+        IF v_judged.cut_short THEN
+            cut_short := true;
+            RETURN;
+        END IF;
+        EXIT WHEN NOT v_next.more;
     END LOOP;
+    -- No lane is open: the common line has all the room that is left.
+    chosen := chosen || p_common[cardinality(chosen) + 1 : cardinality(chosen) + v_room];
 END $$;
 
 -- The first solo job of a queue that its limits admit, among the first 64; a refused one closes its

@@ -17,13 +17,15 @@ $$;
 -- Which locks a claim on these queues needs. Where no queue has lanes, limited jobs that fall due, solo
 -- jobs, a cool-down by a clock that was set back, or a number of jobs that may run at once, there is
 -- nothing to lock.
+--   lanes    `lock_limits` is needed, with these limits, which may be none
+--   queues   `lock_queues` is needed
 CREATE OR REPLACE FUNCTION claim_locks(
-    p_queues text[], p_now timestamptz, OUT lanes boolean, OUT queues boolean
+    p_queues text[], p_now timestamptz, OUT lanes boolean, OUT queues boolean, OUT limits text[]
 )
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     SELECT bool_or(
-               EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
+               EXISTS (SELECT 1 FROM lanes l WHERE l.queue = q.queue)
                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
                OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > p_now)
                    AND is_set_back(us_of(p_now)))
@@ -34,13 +36,31 @@ BEGIN
                            WHERE d.solo OR d.gates IS NOT NULL)),
            bool_or((SELECT c.max_running FROM queues c WHERE c.name = q.queue) IS NOT NULL)
       INTO lanes, queues FROM unnest(p_queues) AS q (queue);
+    IF lanes THEN
+        limits := ARRAY(
+            SELECT DISTINCT n.name
+              FROM (SELECT l.name FROM lane_limits l WHERE l.queue = ANY (p_queues)
+                    UNION ALL
+                    SELECT split_part(g, ':', 1)
+                      FROM unnest(p_queues) AS q (queue)
+                     CROSS JOIN LATERAL (
+                           (SELECT j.gates FROM jobs j
+                             WHERE j.queue BETWEEN q.queue AND q.queue AND j.ready = 0
+                               AND j.due <= p_now
+                             ORDER BY j.queue, j.due, j.seq LIMIT 500)
+                           UNION ALL
+                           (SELECT j.gates FROM jobs j WHERE j.queue = q.queue AND j.ready = 3
+                             ORDER BY j.priority, j.due, j.seq LIMIT 65)) AS d,
+                           unnest(d.gates) AS g) AS n);
+    END IF;
 END $$;
 
 -- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
 -- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
 -- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
--- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then, so jobs
--- that need one are left to the next claim.
+-- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then. The caller
+-- has taken those of the limits p_held (NULL: none) and of the queues p_counted, as `claim_locks` says;
+-- jobs that need others are left to the next claim.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -49,7 +69,7 @@ END $$;
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
     p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0,
-    p_locks boolean DEFAULT true
+    p_locks boolean DEFAULT true, p_held text[] DEFAULT NULL, p_counted text[] DEFAULT NULL
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -65,8 +85,8 @@ DECLARE
     v_room integer;
     v_running_room integer;
     v_expiries integer := 500;
-    v_locked boolean := false;
-    v_capped boolean := false;
+    v_needs record;
+    v_held text[];
     v_counted text[];
     v_queue text;
     v_look record;
@@ -86,6 +106,8 @@ DECLARE
     v_with_lanes text[] := '{}';
     v_expired text[] := '{}';
     v_charged text[] := '{}';
+    v_taken boolean := false;
+    v_set_back boolean := false;
 BEGIN
     IF EXISTS (SELECT 1 FROM schema_versions s
                 WHERE s.version >= (coalesce(p_known, 0) / 100 + 1) * 100) THEN
@@ -105,14 +127,26 @@ BEGIN
     -- same number, so it is always durable.
     PERFORM commit_durably(true);
     IF p_locks THEN
-        SELECT l.lanes, l.queues INTO v_locked, v_capped FROM claim_locks(p_queues, v_now) AS l;
-    END IF;
-    IF v_locked THEN
-        PERFORM lock_lanes();
-        PERFORM mend_gates(us_of(v_now));
-    END IF;
-    IF v_capped THEN
-        v_counted := lock_queues(p_queues);
+        SELECT l.lanes, l.queues, l.limits INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
+        IF v_needs.lanes THEN
+            v_held := v_needs.limits;
+            v_set_back := is_set_back(us_of(v_now));
+            IF v_set_back THEN
+                PERFORM lock_all_limits();
+            END IF;
+            PERFORM lock_limits(v_held);
+        END IF;
+        IF v_needs.queues THEN
+            v_counted := lock_queues(p_queues);
+        END IF;
+        -- The time that was spent waiting must not look like a clock that was set back.
+        v_now := coalesce(p_at, clock_timestamp());
+        IF v_set_back THEN
+            PERFORM mend_gates(us_of(v_now));
+        END IF;
+    ELSE
+        v_held := p_held;
+        v_counted := p_counted;
     END IF;
 
     FOR i IN 1 .. coalesce(cardinality(p_queues), 0) LOOP
@@ -122,12 +156,12 @@ BEGIN
                    (SELECT j.due FROM jobs j
                      WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
                      ORDER BY j.queue, j.due LIMIT 1) AS due,
-                   EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue) AS laned,
+                   EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue) AS laned,
                    EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3) AS solo
               INTO v_look
               FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;
             EXIT WHEN v_look.paused OR v_look.cool_until > v_now OR again = 2 OR v_look.due IS NULL OR v_look.due > v_now;
-            v_promoted := promote_some(v_queue, 500, v_now, v_locked, v_now - v_head_start);
+            v_promoted := promote_some(v_queue, 500, v_now, v_held, v_now - v_head_start);
         END LOOP;
         CONTINUE WHEN v_look.paused;
         IF v_look.cool_until > v_now THEN
@@ -147,7 +181,7 @@ BEGIN
             v_next := v_now;
             CONTINUE;
         END IF;
-        IF NOT v_locked AND (v_look.laned OR v_look.solo) THEN
+        IF v_held IS NULL AND (v_look.laned OR v_look.solo) THEN
             -- They came after the look that decides about the lock.
             v_next := v_now;
             v_look.laned := false;
@@ -184,6 +218,11 @@ BEGIN
             CONTINUE WHEN v_take = '{}' OR EXISTS (
                 SELECT 1 FROM jobs j, LATERAL find_shut(j.gates, j.costs, us_of(v_now)) AS s
                  WHERE j.seq = v_solo.job AND s.gate IS NOT NULL);
+            IF NOT limits_of_jobs(v_take) <@ v_held THEN
+                -- It came after the look that decides about the locks.
+                v_next := v_now;
+                CONTINUE;
+            END IF;
         ELSE
             IF v_look.laned THEN
                 UPDATE bays b SET opens_at = 0
@@ -191,12 +230,13 @@ BEGIN
                            SELECT t.id FROM bays t
                             WHERE t.queue = v_queue AND t.opens_at > 0
                               AND t.opens_at <= us_of(v_now)
+                              AND split_part(t.gate, ':', 1) = ANY (v_held)
                             ORDER BY t.opens_at LIMIT 500));
                 -- Also of lanes in closed bays: behind the first one may stand one that needs less.
                 v_late := ARRAY(
                     SELECT j.seq FROM jobs j
                      WHERE j.queue = v_queue AND j.ready = 2 AND j.expires_at IS NOT NULL
-                       AND j.expires_at <= v_now
+                       AND j.expires_at <= v_now AND limits_of(j.gates) <@ v_held
                      ORDER BY j.expires_at LIMIT greatest(v_expiries, 0)
                        FOR UPDATE SKIP LOCKED);
                 IF v_late <> '{}' THEN
@@ -236,10 +276,12 @@ BEGIN
 
         IF v_merged THEN
             SELECT v.chosen, v.started, v.charged, v.cut_short INTO v_visited
-              FROM visit_lanes(v_queue, v_room, p_worker, v_now, v_take, v_priorities, v_dues) AS v;
+              FROM visit_lanes(
+                       v_queue, v_room, p_worker, v_now, v_held, v_take, v_priorities, v_dues) AS v;
             v_take := v_visited.chosen;
             v_started := v_visited.started;
             v_charged := v_charged || v_visited.charged;
+            v_taken := v_taken OR v_started <> '{}';
             IF v_visited.cut_short THEN
                 v_next := v_now;
             END IF;
@@ -269,6 +311,7 @@ BEGIN
                 PERFORM charge_gates(j.gates, j.costs, j.seq, j.claim_number, us_of(v_now))
                    FROM jobs j WHERE j.seq = ANY (v_take) AND j.gates IS NOT NULL;
                 v_charged := ARRAY(SELECT unnest(j.gates) FROM jobs j WHERE j.seq = ANY (v_take));
+                v_taken := v_charged <> '{}';
             END IF;
         END IF;
         v_left := v_left - cardinality(v_take);
@@ -282,8 +325,10 @@ BEGIN
         PERFORM free_keys(array_agg(j.key), array_agg(j.seq))
            FROM jobs j WHERE j.seq = ANY (v_claimed) AND j.key_window = 'until_started';
     END IF;
-    IF v_charged <> '{}' THEN
+    IF v_taken THEN
         PERFORM mark_charged(us_of(v_now));
+    END IF;
+    IF v_charged <> '{}' THEN
         PERFORM postpone_bays(v_charged, us_of(v_now));
     END IF;
     -- What comes next, now that every queue has taken from the gates what it wanted.
@@ -316,9 +361,10 @@ END $$;
 -- `JobStore.apply` and `JobStore.claim` in one transaction, for successes as `apply_successes` takes
 -- them and a claim that is not solo. Both halves see the instant of the first.
 --
--- The locks of both halves come before the first row: the order is lanes, queues, jobs. The claim may
--- not wait for lanes or queues once jobs are locked, so where it needs them nothing is done: one row
--- with number 2, and the caller does the halves apart.
+-- The locks of both halves come before the first row, in one order: limits, queues, jobs. So the limits of
+-- the jobs that end and those that the claim needs are locked together. Where the ends need the lock of
+-- cool-downs, or the claim all limits, nothing is done: one row with number 2, and the caller does the
+-- halves apart.
 --
 -- Else the first row is about the ends: seq NULL; number 1; attempt 1 if they may make other jobs ready,
 -- by a limit or their queue; due, the store's now; extras, the verdicts and behind them the verbs (NULL:
@@ -336,13 +382,21 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_needs record;
+    v_limits text[] := limits_held(p_seqs);
+    v_counted text[];
     v_ends record;
 BEGIN
-    SELECT l.lanes, l.queues INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
-    IF v_needs.lanes OR v_needs.queues THEN
+    SELECT l.lanes, l.queues, l.limits INTO v_needs FROM claim_locks(p_queues, v_now) AS l;
+    IF (v_needs.lanes AND is_set_back(us_of(v_now))) OR may_forgive(p_seqs, v_now) THEN
         number := 2;
         RETURN NEXT;
         RETURN;
+    END IF;
+    IF v_needs.lanes OR v_limits <> '{}' THEN
+        PERFORM lock_limits(v_limits || v_needs.limits);
+    END IF;
+    IF v_needs.queues THEN
+        v_counted := lock_queues(p_queues);
     END IF;
     attempt := (EXISTS (SELECT 1 FROM holds)
                 OR EXISTS (SELECT 1 FROM queues q WHERE q.max_running IS NOT NULL))::integer;
@@ -354,5 +408,5 @@ BEGIN
     RETURN NEXT;
     RETURN QUERY
     SELECT c.* FROM claim_jobs(v_now, p_worker, p_queues, p_limits, p_total, false, p_known,
-                               p_head_start, false) AS c;
+                               p_head_start, false, v_needs.limits, v_counted) AS c;
 END $$;

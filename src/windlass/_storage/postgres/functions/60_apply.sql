@@ -1,7 +1,8 @@
 -- Ending claims.
 
 -- What the outcome of a run means for others: breakers, rates and the queue. The caller has called
--- `lock_lanes` if p_gates is not NULL, or the queue has something to forgive (p_forgive).
+-- `lock_limits` if p_gates is not NULL, `lock_cool_downs` if the queue has something to forgive
+-- (p_forgive).
 CREATE OR REPLACE FUNCTION tell_others(
     p_verb text, p_gates text[], p_queue text, p_now timestamptz, p_drains boolean,
     p_forgive boolean
@@ -25,7 +26,8 @@ BEGIN
 END $$;
 
 -- One transition that is no plain success; see `apply_transitions` for the arguments. The caller
--- has called `lock_lanes` if the job has limits, with p_cools, or if there is something to forgive.
+-- has called `lock_limits` if the job has limits, `lock_cool_downs` with p_cools or if there is something
+-- to forgive.
 --   verdict, verb   the answer
 --   gates           what came back
 --   place           whether the job is to be placed (`place_waiting`)
@@ -177,19 +179,36 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The limits that these running jobs count against. A running job with limits holds something: where no
+-- job does, there is nothing to look for.
+CREATE OR REPLACE FUNCTION limits_held(p_seqs bigint[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM holds) THEN
+        RETURN '{}';
+    END IF;
+    RETURN limits_of_jobs(p_seqs);
+END $$;
+
 -- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
--- ask again. The caller has called `lock_lanes`.
+-- ask again. The caller has called `lock_limits`.
 CREATE OR REPLACE FUNCTION give_back(p_seqs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_gates text[];
 BEGIN
-    DELETE FROM holds h USING jobs j
-     WHERE j.seq = ANY (p_seqs) AND h.gate = ANY (j.gates) AND h.seq = j.seq;
-    v_gates := ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
-                      WHERE j.seq = ANY (p_seqs));
-    PERFORM open_gates(v_gates);
-    PERFORM close_breakers(v_gates);
+    WITH back AS (
+        DELETE FROM holds h
+         USING (SELECT j.seq, g FROM jobs j, unnest(j.gates) AS g
+                 WHERE j.seq = ANY (p_seqs) OFFSET 0) AS t
+         WHERE h.gate = t.g AND h.seq = t.seq
+        RETURNING h.gate
+    )
+    SELECT array_agg(DISTINCT b.gate) INTO v_gates FROM back b;
+    IF v_gates IS NOT NULL THEN
+        PERFORM open_gates(v_gates);
+        PERFORM close_breakers(v_gates);
+    END IF;
 END $$;
 
 -- Whether what these transitions do must be done in the order in which they were given: what one
@@ -247,6 +266,7 @@ DECLARE
     v_place_at integer;
     v_retake bigint[];
     i integer;
+    v_limits text[];
     v_limited boolean;
     v_forgive boolean;
     v_in_order boolean;
@@ -260,12 +280,14 @@ BEGIN
             ARRAY(SELECT t.job::json ->> 'limits' FROM unnest(p_thens) AS t (job)
                    WHERE t.job::json ->> 'limits' IS NOT NULL)));
     END IF;
-    -- A running job with limits holds something; without one, there is nothing to look for.
-    v_limited := EXISTS (SELECT 1 FROM holds)
-        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_limits := limits_held(p_seqs);
+    v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
-    IF v_limited OR v_forgive OR p_cools IS NOT NULL THEN
-        PERFORM lock_lanes();
+    IF v_forgive OR p_cools IS NOT NULL THEN
+        PERFORM lock_cool_downs();
+    END IF;
+    IF v_limited THEN
+        PERFORM lock_limits(v_limits);
     END IF;
     v_in_order := p_cools IS NOT NULL OR order_matters(p_seqs, p_verbs, v_limited);
     IF p_order IS NOT NULL AND (v_in_order OR p_thens IS NOT NULL) THEN
@@ -412,16 +434,20 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_group record;
     v_done bigint[] := '{}';
+    v_limits text[];
     v_limited boolean;
     v_forgive boolean;
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limited := EXISTS (SELECT 1 FROM holds)
-        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_limits := limits_held(p_seqs);
+    v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
-    IF v_limited OR v_forgive THEN
-        PERFORM lock_lanes();
+    IF v_forgive THEN
+        PERFORM lock_cool_downs();
+    END IF;
+    IF v_limited THEN
+        PERFORM lock_limits(v_limits);
     END IF;
     FOR v_group IN
         WITH done AS (
@@ -468,16 +494,20 @@ DECLARE
     v_group record;
     v_done bigint[] := '{}';
     v_gates text[] := '{}';
+    v_limits text[];
     v_limited boolean;
     v_forgive boolean;
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limited := EXISTS (SELECT 1 FROM holds)
-        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_limits := limits_held(p_seqs);
+    v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
-    IF v_limited OR v_forgive THEN
-        PERFORM lock_lanes();
+    IF v_forgive THEN
+        PERFORM lock_cool_downs();
+    END IF;
+    IF v_limited THEN
+        PERFORM lock_limits(v_limits);
     END IF;
     IF v_limited THEN
         PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;

@@ -24,16 +24,15 @@ DECLARE
     v_waiting bigint[] := '{}';
     v_answer text;
     v_answers text[] := array_fill('unknown'::text, ARRAY[cardinality(p_ids)]);
-    v_locked boolean := false;
+    v_held text[];
 BEGIN
     PERFORM commit_durably(p_durable);
     -- One of these may be finished in a user's transaction, which stays open.
     PERFORM set_config('lock_timeout', '5s', true);
-    IF EXISTS (SELECT 1 FROM jobs j
-                WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0) THEN
-        PERFORM lock_lanes();
-        v_locked := true;
-        -- Everybody with limits waits behind this one now.
+    v_held := limits_of_waiting(p_ids);
+    IF v_held <> '{}' THEN
+        PERFORM lock_limits(v_held);
+        -- Others that need these limits wait behind this one now.
         PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.id = ANY (p_ids));
@@ -41,8 +40,9 @@ BEGIN
         SELECT j.seq, j.id, j.state, j.gates FROM jobs j WHERE j.seq = ANY (v_seqs)
          ORDER BY j.seq FOR UPDATE
     LOOP
-        IF v_job.state = 0 AND v_job.gates IS NOT NULL AND NOT v_locked THEN
-            -- It ran a moment ago. The lock on lanes comes before those on jobs: from the start.
+        IF v_job.state = 0 AND NOT limits_of(v_job.gates) <@ v_held THEN
+            -- It ran a moment ago, or has other limits now. Their locks come before those on jobs: from
+            -- the start.
             RAISE EXCEPTION 'a job waits again' USING ERRCODE = 'serialization_failure';
         END IF;
         v_answer := CASE v_job.state WHEN 0 THEN 'cancelled' WHEN 1 THEN 'requested'
@@ -103,6 +103,7 @@ BEGIN
            OR (SELECT j.due <= v_now FROM jobs j
                 WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
                 ORDER BY j.queue, j.due LIMIT 1)
+           OR EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue AND l.bay IS NULL)
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at = 0)
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at > 0
                                              AND b.opens_at <= us_of(v_now))
@@ -167,7 +168,7 @@ BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
         IF NOT EXISTS (SELECT 1 FROM queues q WHERE q.name = v_queue AND q.paused)
            AND (EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 1)
-                OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue)
+                OR EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue)
                 OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3)
                 OR (SELECT j.due <= v_now FROM jobs j
                      WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0

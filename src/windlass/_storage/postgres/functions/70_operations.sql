@@ -133,18 +133,20 @@ LANGUAGE plpgsql SET lock_timeout TO '10s' AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_mine bigint[];
+    v_held text[];
     v_free bigint[];
-    v_held record;
+    v_rest record;
 BEGIN
-    -- The lock on lanes comes before those on jobs, also before those of the second half.
-    IF p_cools IS NOT NULL OR may_forgive(p_seqs, v_now)
-       OR EXISTS (SELECT 1 FROM jobs WHERE seq = ANY (p_seqs) AND gates IS NOT NULL)
-       OR EXISTS (SELECT 1 FROM jobs
-                   WHERE worker = p_worker AND state = 1 AND gates IS NOT NULL) THEN
-        PERFORM lock_lanes();
-    END IF;
+    -- The locks on cool-downs and limits come before those on jobs, also those of the second half.
     v_mine := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (p_seqs)
                     UNION SELECT seq FROM jobs WHERE worker = p_worker AND state = 1);
+    IF p_cools IS NOT NULL OR may_forgive(v_mine, v_now) THEN
+        PERFORM lock_cool_downs();
+    END IF;
+    v_held := limits_of_jobs(v_mine);
+    IF v_held <> '{}' THEN
+        PERFORM lock_limits(v_held);
+    END IF;
     FOR look IN 1 .. 5 LOOP
         v_free := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (v_mine)
                          ORDER BY seq FOR UPDATE SKIP LOCKED);
@@ -163,18 +165,18 @@ BEGIN
         p_error_frames, p_starteds, p_metadatas) AS a;
     SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
            array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
-      INTO v_held
+      INTO v_rest
       FROM (SELECT * FROM jobs
              WHERE worker = p_worker AND state = 1 AND seq = ANY (v_free) ORDER BY seq) AS j;
-    IF v_held.count > 0 THEN
+    IF v_rest.count > 0 THEN
         PERFORM apply_transitions(
-            v_now, p_durable, v_held.seqs, v_held.numbers,
-            array_fill('release'::text, ARRAY[v_held.count]),
-            array_fill(p_worker, ARRAY[v_held.count]),
-            p_refunds => array_fill(true, ARRAY[v_held.count]),
-            p_losts => v_held.losts, p_solos => v_held.solos,
-            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_held.count]),
-            p_starteds => array_fill(false, ARRAY[v_held.count]));
+            v_now, p_durable, v_rest.seqs, v_rest.numbers,
+            array_fill('release'::text, ARRAY[v_rest.count]),
+            array_fill(p_worker, ARRAY[v_rest.count]),
+            p_refunds => array_fill(true, ARRAY[v_rest.count]),
+            p_losts => v_rest.losts, p_solos => v_rest.solos,
+            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_rest.count]),
+            p_starteds => array_fill(false, ARRAY[v_rest.count]));
     END IF;
     UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
 END $$;

@@ -93,17 +93,17 @@ DECLARE
     v_gates text[];
 BEGIN
     -- Nearly always there is nothing, and no lock is needed to see that.
-    IF NOT EXISTS (
-        SELECT 1 FROM holds h LEFT JOIN jobs j ON j.seq = h.seq
+    v_gates := ARRAY(
+        SELECT h.gate FROM holds h LEFT JOIN jobs j ON j.seq = h.seq
          WHERE (p_seq IS NULL OR h.seq = p_seq)
-           AND (j.state + 0 = 1 AND j.claim_number = h.claim_number) IS NOT TRUE
-    ) THEN
+           AND (j.state + 0 = 1 AND j.claim_number = h.claim_number) IS NOT TRUE);
+    IF v_gates = '{}' THEN
         RETURN 0;
     END IF;
-    PERFORM lock_lanes();
+    PERFORM lock_limits(limits_of(v_gates));
     WITH idle AS (
         DELETE FROM holds h USING holds o LEFT JOIN jobs j ON j.seq = o.seq
-         WHERE h.gate = o.gate AND h.seq = o.seq
+         WHERE h.gate = o.gate AND h.seq = o.seq AND h.gate = ANY (v_gates)
            AND (p_seq IS NULL OR o.seq = p_seq)
            AND (j.state + 0 = 1 AND j.claim_number = o.claim_number) IS NOT TRUE
         RETURNING h.gate
@@ -153,10 +153,12 @@ BEGIN
     IF what = 'stored' AND v_free THEN
         what := 'open';  -- just now; the next look finds it so, without holding the row
     ELSIF what = 'stored' THEN
-        PERFORM sweep_holds(p_seq);
         IF may_forgive(ARRAY[p_seq], at) THEN
-            PERFORM lock_lanes();
+            PERFORM lock_cool_downs();
+            PERFORM sweep_holds(p_seq);
             PERFORM forgive_queues(ARRAY(SELECT j.queue FROM jobs j WHERE j.seq = p_seq), at);
+        ELSE
+            PERFORM sweep_holds(p_seq);
         END IF;
     END IF;
 END $$;

@@ -58,7 +58,7 @@ END $$;
 -- --- orders -------------------------------------------------------------------------------------
 
 -- One job takes what an order for it means at once. The caller has locked its row, and has called
--- `lock_lanes` where that may be necessary (see `order_jobs`).
+-- `lock_limits` where that may be necessary (see `order_jobs`).
 --   answer       done, requested, wrong_state or conflict; see ActionResult in protocol/actions.py
 --   lane_left    its lane, if it stood in one and does not any more
 --   place        it is to be placed (`place_waiting`)
@@ -142,7 +142,7 @@ DECLARE
     v_now timestamptz;
     v_answers text[] := answered_before(p_note);
     v_moves boolean := p_order IN ('cancel', 'delete', 'edit');
-    v_locked boolean := false;
+    v_held text[];
     v_turn record;
     v_one record;
     v_lanes bigint[] := '{}';
@@ -156,24 +156,19 @@ BEGIN
     END IF;
     PERFORM commit_durably(true);
     v_answers := array_fill('unknown'::text, ARRAY[cardinality(p_ids)]);
-    -- Twice: the lock on lanes comes before those on jobs; and one that ran a moment ago may wait by
-    -- now.
-    FOR look IN 1 .. 2 LOOP
-        IF v_moves AND NOT v_locked AND EXISTS (
-            SELECT 1 FROM jobs j
-             WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0
-        ) THEN
-            IF look = 2 THEN
-                RAISE EXCEPTION 'a job waits again' USING ERRCODE = 'serialization_failure';
-            END IF;
-            PERFORM lock_lanes();
-            v_locked := true;
-            -- Everybody with limits waits behind this one now, and a row may be locked for long.
+    IF v_moves THEN
+        v_held := limits_of_waiting(p_ids);
+        IF v_held <> '{}' THEN
+            PERFORM lock_limits(v_held);
+            -- Others that need these limits wait behind this one now, and a row may be locked for long.
             PERFORM set_config('lock_timeout', '500ms', true);
         END IF;
-        EXIT WHEN look = 2;
-        PERFORM 1 FROM jobs j WHERE j.id = ANY (p_ids) ORDER BY j.seq FOR UPDATE;
-    END LOOP;
+    END IF;
+    PERFORM 1 FROM jobs j WHERE j.id = ANY (p_ids) ORDER BY j.seq FOR UPDATE;
+    -- One that ran a moment ago may wait by now, or have other limits.
+    IF v_moves AND NOT limits_of_waiting(p_ids) <@ v_held THEN
+        RAISE EXCEPTION 'a job waits again' USING ERRCODE = 'serialization_failure';
+    END IF;
     v_now := coalesce(p_at, clock_timestamp());
     -- In the order of the keys, where they are taken; of one key, as they were given.
     FOR v_turn IN
@@ -207,8 +202,11 @@ BEGIN
     IF v_gone <> '{}' THEN
         PERFORM delete_jobs(v_gone);
     END IF;
-    PERFORM settle_lane(l.lane) FROM (SELECT DISTINCT unnest(v_lanes) AS lane) AS l
-      WHERE l.lane IS NOT NULL;
+    v_lanes := ARRAY(SELECT DISTINCT l.lane FROM unnest(v_lanes) AS l (lane)
+                      WHERE l.lane IS NOT NULL);
+    IF v_lanes <> '{}' THEN
+        PERFORM settle_lanes(v_lanes);
+    END IF;
     v_count := (SELECT count(*) FROM unnest(v_answers) AS a (answer)
                  WHERE a.answer IN ('done', 'requested'));
     IF v_count > 0 THEN

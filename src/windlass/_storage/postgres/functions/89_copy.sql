@@ -22,7 +22,7 @@ BEGIN
     PERFORM require_limits(ARRAY(
         SELECT DISTINCT split_part(g, ':', 1)
           FROM json_populate_recordset(NULL::jobs, v_jobs) AS t, unnest(t.gates) AS g));
-    PERFORM lock_lanes();
+    PERFORM lock_all_limits();
     v_now := coalesce(p_at, clock_timestamp());
     WITH stored AS (
         INSERT INTO jobs (
@@ -145,7 +145,7 @@ DECLARE
 BEGIN
     PERFORM require_limits(ARRAY(SELECT split_part(t.gate, ':', 1)
                                    FROM json_to_recordset(v_gates) AS t (gate text)));
-    PERFORM lock_lanes();
+    PERFORM lock_all_limits();
     INSERT INTO gates AS g (gate, spent_until, failures, opened, open_until)
     SELECT t.gate, t.spent_until, t.failures, t.opened, t.open_until
       FROM json_to_recordset(v_gates) AS t (

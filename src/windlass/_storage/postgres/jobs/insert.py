@@ -22,6 +22,7 @@ __all__ = [
     "extra_args",
     "insert_answers",
     "is_keyed",
+    "limits_arg",
     "lone_args",
     "plain_args",
     "raise_if_key_busy",
@@ -161,15 +162,25 @@ def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     """Return the arguments of few jobs: from ``p_timeouts`` to ``p_on_losts``; None: no job has
     any.
     """
-    if all(map(_is_plain, jobs)):
+    if all(map(_is_plain, jobs)) and not any(job.limits for job in jobs):
         return None
     return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
 
 
+def limits_arg(jobs: Sequence[NewJob]) -> list[str | None] | None:
+    """Return ``p_limits`` of jobs that carry limits and nothing else of `extra_args`. None: no job
+    has limits, or one of them carries more.
+    """
+    if not all(map(_is_plain, jobs)):
+        return None
+    limits = [_limits(job) for job in jobs]
+    return limits if any(limits) else None
+
+
 def _is_plain(job: NewJob) -> bool:
+    """Check whether a job carries nothing special, but perhaps limits."""
     return (
-        not job.limits
-        and not job.tags
+        not job.tags
         and job.unique is None
         and job.timeout is None
         and job.expires is None

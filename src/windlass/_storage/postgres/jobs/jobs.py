@@ -35,6 +35,7 @@ from windlass._storage.postgres.jobs.insert import (
     extra_args,
     insert_answers,
     is_keyed,
+    limits_arg,
     lone_args,
     plain_args,
     raise_if_key_busy,
@@ -61,7 +62,7 @@ __all__ = ["PostgresJobs"]
 _SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
 _INSERT_ALIKE, _INSERT_PLAIN = _SQL["insert_alike"], _SQL["insert_plain"]
 _INSERT, _INSERT_ONE = _SQL["insert"], _SQL["insert_one"]
-_INSERT_KEYED = _SQL["insert_keyed"]
+_INSERT_KEYED, _INSERT_LIMITED = _SQL["insert_keyed"], _SQL["insert_limited"]
 _CLAIM, _APPLY, _END_AND_CLAIM = _SQL["claim"], _SQL["apply"], _SQL["end_and_claim"]
 _SUCCEED, _SUCCEED_UNKEPT = _SQL["succeed"], _SQL["succeed_unkept"]
 _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
@@ -145,7 +146,12 @@ class PostgresJobs:
 
     async def _insert_any(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
         at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
-        now, extras = (self._db.instant(), self._db.durable), extra_args(jobs)
+        now = (self._db.instant(), self._db.durable)
+        limits = limits_arg(jobs) if jobs[0].limits else None
+        if limits is not None:
+            sql = self._db.sql(_INSERT_LIMITED)
+            return await self._db.fetch_told(sql, *now, *plain_args(jobs), limits, at_most=at_most)
+        extras = extra_args(jobs)
         if extras is None and are_alike(jobs):
             sql, alike = self._db.sql(_INSERT_ALIKE), alike_args(jobs)
             return await self._db.fetch_told(sql, *now, *alike, at_most=at_most)

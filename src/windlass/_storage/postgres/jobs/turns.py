@@ -20,9 +20,9 @@ from windlass._system.seams import monotonic
 __all__ = ["Turns"]
 
 _APART = 2
-"""The number in the first row of an answer: nothing was done, because the claim needs locks."""
+"""The number in the first row of an answer: nothing was done, because the halves must go apart."""
 _APART_SECONDS = 1.0
-"""How long the halves go apart after that. Queues with limits keep them."""
+"""How long the halves go apart after that."""
 
 Args = Sequence[Any]
 Fetch = Callable[[Args], Awaitable[list[Row]]]

@@ -11,6 +11,10 @@ SELECT windlass.insert_plain_job($1, $2, $3, $4, $5, $6, $7, $8);
 SELECT place, holder, replaced
   FROM windlass.insert_alike_jobs($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: insert_limited
+SELECT place, holder, replaced
+  FROM windlass.insert_limited_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, true);
+
 -- name: insert
 SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
