@@ -110,7 +110,8 @@ def lone_args(job: NewJob) -> tuple[Any, ...] | None:
     """Return the arguments of ``insert_plain_job``, from ``p_id`` on; None: it is not for this
     job.
     """
-    if job.at is not None or job.delay is not None or not _is_plain(job):
+    due_later = job.at is not None or job.delay is not None
+    if due_later or job.limits or not _is_plain_but_limits(job):
         return None
     uid = stored_id(job.id)
     return uid, job.queue, job.task, job.priority, job.max_attempts, job.payload
@@ -162,7 +163,7 @@ def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     """Return the arguments of few jobs: from ``p_timeouts`` to ``p_on_losts``; None: no job has
     any.
     """
-    if all(map(_is_plain, jobs)) and not any(job.limits for job in jobs):
+    if all(map(_is_plain_but_limits, jobs)) and not any(job.limits for job in jobs):
         return None
     return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
 
@@ -171,13 +172,13 @@ def limits_arg(jobs: Sequence[NewJob]) -> list[str | None] | None:
     """Return ``p_limits`` of jobs that carry limits and nothing else of `extra_args`. None: no job
     has limits, or one of them carries more.
     """
-    if not all(map(_is_plain, jobs)):
+    if not all(map(_is_plain_but_limits, jobs)):
         return None
     limits = [_limits(job) for job in jobs]
     return limits if any(limits) else None
 
 
-def _is_plain(job: NewJob) -> bool:
+def _is_plain_but_limits(job: NewJob) -> bool:
     """Check whether a job carries nothing special, but perhaps limits."""
     return (
         not job.tags
