@@ -18,7 +18,12 @@ from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first
-from windlass._storage.sqlite.jobs.apply_effects import AcceptedTransition, ApplyEffects, Finish
+from windlass._storage.sqlite.jobs.apply_effects import (
+    AcceptedTransition,
+    ApplyEffects,
+    Finish,
+    store_successes,
+)
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
 from windlass._storage.sqlite.jobs.unique_keys import retake_keys
 from windlass._storage.sqlite.queues import CooldownChanges
@@ -27,7 +32,6 @@ __all__ = ["apply", "histogram"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
-_SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
 _FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
 _ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
@@ -42,8 +46,6 @@ _REPEATED = {verb.value: TransitionAnswer(Verdict.REPEATED, verb) for verb in FI
 _REFUSED, _UNKNOWN = TransitionAnswer(Verdict.REFUSED), TransitionAnswer(Verdict.UNKNOWN)
 
 _GRACE = span_us(RESET_AFTER)
-_TOGETHER = 4
-"""Successes with one result that are worth a statement of their own."""
 _MINUTE = 60_000_000
 
 _Successes = dict[tuple[str, bytes | None], list[Row]]
@@ -126,7 +128,8 @@ def _apply(
                 following.append(skip_if_key_held(transition.then))
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     if successes:
-        _store_successes(connection, now, successes)
+        seqs_of = {same: [row[0] for row in rows] for same, rows in successes.items()}
+        store_successes(connection, now, seqs_of)
     if cooldowns is not None:
         cooldowns.store()
         unstarted += ApplyEffects(connection, now, finishes).store(others)
@@ -156,20 +159,6 @@ def _answer_late(connection: apsw.Connection, transition: Transition) -> Transit
     if number == transition.claim.number and by == transition.by:
         return _REPEATED[verb]
     return _REFUSED
-
-
-def _store_successes(connection: apsw.Connection, now: int, successes: _Successes) -> None:
-    """Write successes that free no key and no limit. Most handlers return the same, so most of them
-    share a statement.
-    """
-    apart: list[tuple[int, int, str, bytes | None]] = []
-    for (by, result), rows in successes.items():
-        seqs = [row[0] for row in rows]
-        if len(seqs) >= _TOGETHER:
-            connection.execute(_SUCCEED_MANY, (_encode(seqs).decode(), now, by, result))
-        else:
-            apart += [(seq, now, by, result) for seq in seqs]
-    connection.executemany(_SUCCEED_ONE, apart)
 
 
 def _count(connection: apsw.Connection, now: int, finishes: Sequence[Finish]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -22,10 +22,17 @@ from windlass._storage.sqlite.journal import forget_journal
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets, budgets_of, release_budgets
 from windlass._storage.sqlite.limits.lanes import LaneChanges, unblock_lanes
 
-__all__ = ["HISTORY_WITH_ERROR", "AcceptedTransition", "ApplyEffects", "Finish", "delete_jobs"]
+__all__ = [
+    "HISTORY_WITH_ERROR",
+    "AcceptedTransition",
+    "ApplyEffects",
+    "Finish",
+    "delete_jobs",
+    "store_successes",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
-_DETAILS, _SUCCEED_ONE = _SQL["details"], _SQL["succeed_one"]
+_DETAILS, _SUCCEED, _SUCCEED_ONE = _SQL["details"], _SQL["succeed"], _SQL["succeed_one"]
 _END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
 _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
 _NOTE_METADATA = _SQL["note_metadata"]
@@ -35,6 +42,9 @@ HISTORY_WITH_ERROR = 32
 """Ended claims with an error that a job remembers."""
 HISTORY_WITHOUT_ERROR = 8
 """And without one: snoozes and their like push no error out."""
+
+_TOGETHER = 4
+"""Successes with one result that are worth a statement of their own."""
 
 _RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
 
@@ -73,7 +83,7 @@ class ApplyEffects:
         """Make it. The endings are added to ``finishes``."""
         self._connection, self._now, self._finishes = connection, now, finishes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
-        self._succeeded: list[Row] = []
+        self._succeeded: dict[tuple[str, bytes | None], list[int]] = {}
         self._ended: list[Row] = []
         self._ended_with_error: list[Row] = []
         self._history: list[Row] = []
@@ -114,7 +124,7 @@ class ApplyEffects:
         if not transition.keep:
             self._deleted.append(job.seq)
         elif verb is Verb.SUCCEED:
-            self._succeeded.append((job.seq, self._now, transition.by, transition.result))
+            self._succeeded.setdefault((transition.by, transition.result), []).append(job.seq)
         else:
             state, due = CODES[FINISHING[verb]], row[7]
             self._end(ending, job, (state, None, None, due, job.attempt, self._now))
@@ -178,13 +188,13 @@ class ApplyEffects:
 
     def _write(self) -> None:
         statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (
-            (_SUCCEED_ONE, self._succeeded),
             (_END, self._ended),
             (_END_WITH_ERROR, self._ended_with_error),
             (_REMEMBER, self._history),
             (_FORGET_OLD, self._forgotten),
             (_NOTE_METADATA, self._noted),
         )
+        store_successes(self._connection, self._now, self._succeeded)
         for statement, rows in statements:
             self._connection.executemany(statement, rows)
         free_keys(self._connection, self._freed)
@@ -193,6 +203,21 @@ class ApplyEffects:
         unblock_lanes(self._connection, {gate for gate, _ in self._released})
         self._lanes.settle()
         self._lanes.store(self._gates, {})
+
+
+def store_successes(
+    connection: apsw.Connection, now: int, successes: Mapping[tuple[str, bytes | None], list[int]]
+) -> None:
+    """Write successes, by who ended them and their result. Most handlers return the same, so most
+    of them share a statement.
+    """
+    apart: list[tuple[int, int, str, bytes | None]] = []
+    for (by, result), seqs in successes.items():
+        if len(seqs) >= _TOGETHER:
+            connection.execute(_SUCCEED, (seqs_text(seqs), now, by, result))
+        else:
+            apart += [(seq, now, by, result) for seq in seqs]
+    connection.executemany(_SUCCEED_ONE, apart)
 
 
 def delete_jobs(connection: apsw.Connection, seqs: Sequence[int]) -> None:
