@@ -22,7 +22,7 @@ from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
     ApplyEffects,
     Finish,
-    store_successes,
+    Successes,
 )
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
 from windlass._storage.sqlite.jobs.unique_keys import retake_keys
@@ -32,6 +32,7 @@ __all__ = ["apply", "histogram"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
+_SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
 _FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
 _ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
@@ -46,10 +47,9 @@ _REPEATED = {verb.value: TransitionAnswer(Verdict.REPEATED, verb) for verb in FI
 _REFUSED, _UNKNOWN = TransitionAnswer(Verdict.REFUSED), TransitionAnswer(Verdict.UNKNOWN)
 
 _GRACE = span_us(RESET_AFTER)
+_TOGETHER = 4
+"""Successes with one result that are worth a statement of their own."""
 _MINUTE = 60_000_000
-
-_Successes = dict[tuple[str, bytes | None], list[Row]]
-"""Plain successes, by who ended them and their result."""
 
 _encode = msgspec.json.Encoder().encode
 _counts_of = msgspec.json.Decoder(dict[str, int]).decode
@@ -95,7 +95,7 @@ def _apply(
     # for once, and not per job: most often there are none.
     forgivable = {name for (name,) in connection.execute(_FORGIVABLE, (now - _GRACE,))}
     cooldowns: CooldownChanges | None = None
-    successes: _Successes = {}
+    successes: Successes = {}
     others: list[AcceptedTransition] = []
     answers: list[TransitionAnswer] = []
     for transition in transitions:
@@ -127,12 +127,14 @@ def _apply(
             if verb is transition.verb and transition.then is not None:
                 following.append(skip_if_key_held(transition.then))
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
-    if successes:
-        seqs_of = {same: [row[0] for row in rows] for same, rows in successes.items()}
-        store_successes(connection, now, seqs_of)
+    effects = ApplyEffects(connection, now, finishes, successes) if others else None
+    if effects is not None:
+        unstarted += effects.collect(others)
+    _store_successes(connection, now, successes)
     if cooldowns is not None:
         cooldowns.store()
-        unstarted += ApplyEffects(connection, now, finishes).store(others)
+    if effects is not None:
+        effects.write()
     if finishes:
         _count(connection, now, finishes)
     return answers
@@ -159,6 +161,18 @@ def _answer_late(connection: apsw.Connection, transition: Transition) -> Transit
     if number == transition.claim.number and by == transition.by:
         return _REPEATED[verb]
     return _REFUSED
+
+
+def _store_successes(connection: apsw.Connection, now: int, successes: Successes) -> None:
+    """Write successes. Most handlers return the same, so most of them share a statement."""
+    apart: list[tuple[int, int, str, bytes | None]] = []
+    for (by, result), rows in successes.items():
+        seqs = [row[0] for row in rows]
+        if len(seqs) >= _TOGETHER:
+            connection.execute(_SUCCEED_MANY, (_encode(seqs).decode(), now, by, result))
+        else:
+            apart += [(seq, now, by, result) for seq in seqs]
+    connection.executemany(_SUCCEED_ONE, apart)
 
 
 def _count(connection: apsw.Connection, now: int, finishes: Sequence[Finish]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -27,12 +27,12 @@ __all__ = [
     "AcceptedTransition",
     "ApplyEffects",
     "Finish",
+    "Successes",
     "delete_jobs",
-    "store_successes",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
-_DETAILS, _SUCCEED, _SUCCEED_ONE = _SQL["details"], _SQL["succeed"], _SQL["succeed_one"]
+_DETAILS = _SQL["details"]
 _END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
 _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
 _NOTE_METADATA = _SQL["note_metadata"]
@@ -42,9 +42,6 @@ HISTORY_WITH_ERROR = 32
 """Ended claims with an error that a job remembers."""
 HISTORY_WITHOUT_ERROR = 8
 """And without one: snoozes and their like push no error out."""
-
-_TOGETHER = 4
-"""Successes with one result that are worth a statement of their own."""
 
 _RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
 
@@ -75,15 +72,22 @@ class _Details(NamedTuple):
 Finish = tuple[Verb, Row]
 """An accepted finish, as rollups count it."""
 
+Successes = dict[tuple[str, bytes | None], list[Row]]
+"""Successes, by who ended them and their result."""
+
 
 class ApplyEffects:
     """The effects of every ending that is no plain success."""
 
-    def __init__(self, connection: apsw.Connection, now: int, finishes: list[Finish]) -> None:
-        """Make it. The endings are added to ``finishes``."""
-        self._connection, self._now, self._finishes = connection, now, finishes
+    def __init__(
+        self, connection: apsw.Connection, now: int, finishes: list[Finish], successes: Successes
+    ) -> None:
+        """Make it. The endings are added to ``finishes``, successes that are kept to
+        ``successes``: the caller stores those with its own.
+        """
+        self._connection, self._now = connection, now
+        self._finishes, self._successes = finishes, successes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
-        self._succeeded: dict[tuple[str, bytes | None], list[int]] = {}
         self._ended: list[Row] = []
         self._ended_with_error: list[Row] = []
         self._history: list[Row] = []
@@ -94,9 +98,9 @@ class ApplyEffects:
         self._released: list[tuple[str, int]] = []
         self._unstarted: list[tuple[int, str]] = []
 
-    def store(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
-        """Write everything. The answer: jobs that were not started, and the keys they held before
-        the claim.
+    def collect(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
+        """Collect all effects. The answer: jobs that were not started, and the keys they held
+        before the claim.
         """
         seqs = seqs_text([ending.row[0] for ending in endings])
         details = {
@@ -104,7 +108,6 @@ class ApplyEffects:
         }
         for ending in endings:
             self._accept(ending, details[ending.row[0]])
-        self._write()
         return self._unstarted
 
     def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
@@ -124,7 +127,7 @@ class ApplyEffects:
         if not transition.keep:
             self._deleted.append(job.seq)
         elif verb is Verb.SUCCEED:
-            self._succeeded.setdefault((transition.by, transition.result), []).append(job.seq)
+            self._successes.setdefault((transition.by, transition.result), []).append(row)
         else:
             state, due = CODES[FINISHING[verb]], row[7]
             self._end(ending, job, (state, None, None, due, job.attempt, self._now))
@@ -186,7 +189,8 @@ class ApplyEffects:
         if number > most:
             self._forgotten.append((job.seq, most, int(error is None)))
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write everything but the successes, which must be stored before: they drop metadata."""
         statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (
             (_END, self._ended),
             (_END_WITH_ERROR, self._ended_with_error),
@@ -194,7 +198,6 @@ class ApplyEffects:
             (_FORGET_OLD, self._forgotten),
             (_NOTE_METADATA, self._noted),
         )
-        store_successes(self._connection, self._now, self._succeeded)
         for statement, rows in statements:
             self._connection.executemany(statement, rows)
         free_keys(self._connection, self._freed)
@@ -203,21 +206,6 @@ class ApplyEffects:
         unblock_lanes(self._connection, {gate for gate, _ in self._released})
         self._lanes.settle()
         self._lanes.store(self._gates, {})
-
-
-def store_successes(
-    connection: apsw.Connection, now: int, successes: Mapping[tuple[str, bytes | None], list[int]]
-) -> None:
-    """Write successes, by who ended them and their result. Most handlers return the same, so most
-    of them share a statement.
-    """
-    apart: list[tuple[int, int, str, bytes | None]] = []
-    for (by, result), seqs in successes.items():
-        if len(seqs) >= _TOGETHER:
-            connection.execute(_SUCCEED, (seqs_text(seqs), now, by, result))
-        else:
-            apart += [(seq, now, by, result) for seq in seqs]
-    connection.executemany(_SUCCEED_ONE, apart)
 
 
 def delete_jobs(connection: apsw.Connection, seqs: Sequence[int]) -> None:
