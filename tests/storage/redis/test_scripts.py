@@ -17,6 +17,8 @@ NAMES = sorted(
     path.name.removesuffix(".lua") for path in LUA.iterdir() if path.name.endswith(".lua")
 )
 PARTS = sorted(path.name for path in (LUA / "shared").iterdir())
+REMEMBERED = {"specials.lua": ["specials", "known_specials"]}
+"""What follows from its argument alone, whichever call asks."""
 VALUE = re.compile(r"^local (\w+(?:, *\w+)*) *= *(.*)$", re.MULTILINE)
 
 
@@ -59,7 +61,8 @@ def test_the_name_of_the_library_follows_its_content() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_shared_part_keeps_nothing_between_two_calls(part: str) -> None:
-    assert remembering((LUA / "shared" / part).read_text(encoding="utf-8")) == []
+    found = remembering((LUA / "shared" / part).read_text(encoding="utf-8"))
+    assert found == REMEMBERED.get(part, [])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -56,7 +56,7 @@ HOT = {
     ("lanes.sql", "lane_head"): ["jobs: jobs_in_lane"],
     ("lanes.sql", "lane_of"): ["lanes: sqlite_autoindex_lanes_1"],
     ("lanes.sql", "expired_heads"): ["jobs: jobs_expiring_in_lane", f"lanes: {PRIMARY}"],
-    ("lanes.sql", "open_gate"): ["bays: bays_of_gate"],
+    ("lanes.sql", "open_gates"): ["bays: bays_of_gate"],
     ("lanes.sql", "timed_bays"): ["bays: bays_of_gate"],
     ("lanes.sql", "usage"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}"],
     ("apply.sql", "claims"): [f"jobs: {PRIMARY}"],

@@ -46,14 +46,45 @@ local function keep_all(states, ended)
   end
 end
 
--- Plain successes: those that free nothing, had no error before and were not missed. The others take
--- the long way.
+-- What the ends of these claims free, by their places: {key, window, period, uses, lane key}, false where
+-- it cannot be read. Most free nothing.
+local function freed_by(ids, kept)
+  local places, its, freed = {}, {}, {}
+  for i = 1, #ids do
+    if kept[i] and (string.byte(kept[i], 2) or 0) >= FREES then
+      places[#places + 1], its[#its + 1] = i, ids[i]
+    end
+  end
+  for n, asked in ipairs(read_all('HMGET', prefix .. 'jobs', its)) do
+    local _, _, special = glance_asked(its[n], asked or '')
+    freed[places[n]] = special
+  end
+  return freed
+end
+
+-- The key and the units of a job that has succeeded come back.
+local function free(id, special, keep)
+  if special[1] ~= '' and not (keep and special[2] == 'for_a_time') then
+    free_key({ id = id, special = special })
+  end
+  release_gates(special[4], id)
+  for _, use in ipairs(special[4]) do
+    local spec = spec_of(use[1])
+    if spec and spec[5] then
+      close_breaker(gate_of(use))
+    end
+  end
+end
+
+-- Successes of jobs that had no error before and were not missed. The others take the long way.
 local function succeed_all(item)
   local kind, by, given, result, first = struct.unpack('>BHc0BI4c0', item)
   local ids, numbers, seqs = claims_in(item, first)
   local kept = read_all('HMGET', prefix .. 'state', ids)
   local keep, at = kind == KEPT, string.format('%.0f', now)
-  local success, front = applied(SUCCEED), string.char(SUCCEEDED, given == 1 and RESULT or 0)
+  local success, flag = applied(SUCCEED), given == 1 and RESULT or 0
+  local front, freeing_front = string.char(SUCCEEDED, flag), string.char(SUCCEEDED, flag + FREES)
+  local frees = freed_by(ids, kept)
   local answers, states, gone, histories, backs, ended, n = {}, {}, {}, {}, {}, {}, 0
   local its_queue, its_task, its, waits, runs, jobs -- of the job before: neighbours are mostly alike
   local take, sub = struct.unpack, string.sub
@@ -63,7 +94,8 @@ local function succeed_all(item)
     if record then
       local fine, state, flags, seq, due, _, queue, task, last = pcall(take, FRONT, record)
       -- A cancel request changes nothing: a success wins over it. Nor does the mark of a solo job.
-      if fine and state == RUNNING and seq == seqs[i] and flags < ERROR then
+      if fine and state == RUNNING and seq == seqs[i] and flags % FREES < ERROR
+        and (flags < FREES or flags < THROTTLED and frees[i]) then
         local tail = sub(record, last)
         local back = backs[tail]
         if not back then
@@ -82,9 +114,13 @@ local function succeed_all(item)
           end
           jobs.n = jobs.n + 2
           n = n + 1
+          if flags >= FREES then
+            free(id, frees[i], keep)
+          end
           if keep then
             states[2 * n - 1] = id
-            states[2 * n] = front .. sub(record, 3, last - 1) .. back.after_it
+            states[2 * n] = (flags < FREES and front or freeing_front) .. sub(record, 3, last - 1)
+              .. back.after_it
             jobs[jobs.n - 1], jobs[jobs.n] = at, id
           else
             gone[n] = id

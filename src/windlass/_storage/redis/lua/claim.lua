@@ -73,6 +73,22 @@ local function start(job)
   add_claim(job.id, job.asked, state_record(job))
 end
 
+-- Start jobs that have left their lines; of those with `last` see visits.lua.
+local function start_all(jobs)
+  local limited_front = string.char(RUNNING, FREES)
+  plain_front = plain_front or string.char(RUNNING, 0)
+  plain_back = plain_back
+    or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
+  for _, job in ipairs(jobs) do
+    if job.last then
+      local front = job.special and limited_front or plain_front
+      add_claim(job.id, job.asked, front .. string.sub(job.asked, 20, job.last) .. plain_back)
+    else
+      start(job)
+    end
+  end
+end
+
 -- --- three ways to take ---
 
 -- Start jobs that were never changed and that carry nothing special: most.
@@ -174,10 +190,8 @@ local function take_by_visits(queue, wanted)
     leave_unread(queue, lost)
     put_aside(queue, lost.id, lost.reason, lost.asked, lost.kept)
   end
-  for _, job in ipairs(visits.chosen) do
-    leave_line(job)
-    start(job)
-  end
+  leave_lines(visits)
+  start_all(visits.chosen)
   settle_lanes()
   postpone(write_gates())
   if visits.cut_short then

@@ -18,7 +18,12 @@ from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first
-from windlass._storage.sqlite.jobs.apply_effects import AcceptedTransition, ApplyEffects, Finish
+from windlass._storage.sqlite.jobs.apply_effects import (
+    AcceptedTransition,
+    ApplyEffects,
+    Finish,
+    Successes,
+)
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
 from windlass._storage.sqlite.jobs.unique_keys import retake_keys
 from windlass._storage.sqlite.queues import CooldownChanges
@@ -45,9 +50,6 @@ _GRACE = span_us(RESET_AFTER)
 _TOGETHER = 4
 """Successes with one result that are worth a statement of their own."""
 _MINUTE = 60_000_000
-
-_Successes = dict[tuple[str, bytes | None], list[Row]]
-"""Plain successes, by who ended them and their result."""
 
 _encode = msgspec.json.Encoder().encode
 _counts_of = msgspec.json.Decoder(dict[str, int]).decode
@@ -93,7 +95,7 @@ def _apply(
     # for once, and not per job: most often there are none.
     forgivable = {name for (name,) in connection.execute(_FORGIVABLE, (now - _GRACE,))}
     cooldowns: CooldownChanges | None = None
-    successes: _Successes = {}
+    successes: Successes = {}
     others: list[AcceptedTransition] = []
     answers: list[TransitionAnswer] = []
     for transition in transitions:
@@ -125,11 +127,14 @@ def _apply(
             if verb is transition.verb and transition.then is not None:
                 following.append(skip_if_key_held(transition.then))
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
-    if successes:
-        _store_successes(connection, now, successes)
+    effects = ApplyEffects(connection, now, finishes, successes) if others else None
+    if effects is not None:
+        unstarted += effects.collect(others)
+    _store_successes(connection, now, successes)
     if cooldowns is not None:
         cooldowns.store()
-        unstarted += ApplyEffects(connection, now, finishes).store(others)
+    if effects is not None:
+        effects.write()
     if finishes:
         _count(connection, now, finishes)
     return answers
@@ -158,10 +163,8 @@ def _answer_late(connection: apsw.Connection, transition: Transition) -> Transit
     return _REFUSED
 
 
-def _store_successes(connection: apsw.Connection, now: int, successes: _Successes) -> None:
-    """Write successes that free no key and no limit. Most handlers return the same, so most of them
-    share a statement.
-    """
+def _store_successes(connection: apsw.Connection, now: int, successes: Successes) -> None:
+    """Write successes. Most handlers return the same, so most of them share a statement."""
     apart: list[tuple[int, int, str, bytes | None]] = []
     for (by, result), rows in successes.items():
         seqs = [row[0] for row in rows]

@@ -22,10 +22,17 @@ from windlass._storage.sqlite.journal import forget_journal
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets, budgets_of, release_budgets
 from windlass._storage.sqlite.limits.lanes import LaneChanges, unblock_lanes
 
-__all__ = ["HISTORY_WITH_ERROR", "AcceptedTransition", "ApplyEffects", "Finish", "delete_jobs"]
+__all__ = [
+    "HISTORY_WITH_ERROR",
+    "AcceptedTransition",
+    "ApplyEffects",
+    "Finish",
+    "Successes",
+    "delete_jobs",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
-_DETAILS, _SUCCEED_ONE = _SQL["details"], _SQL["succeed_one"]
+_DETAILS = _SQL["details"]
 _END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
 _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
 _NOTE_METADATA = _SQL["note_metadata"]
@@ -65,15 +72,22 @@ class _Details(NamedTuple):
 Finish = tuple[Verb, Row]
 """An accepted finish, as rollups count it."""
 
+Successes = dict[tuple[str, bytes | None], list[Row]]
+"""Successes, by who ended them and their result."""
+
 
 class ApplyEffects:
     """The effects of every ending that is no plain success."""
 
-    def __init__(self, connection: apsw.Connection, now: int, finishes: list[Finish]) -> None:
-        """Make it. The endings are added to ``finishes``."""
-        self._connection, self._now, self._finishes = connection, now, finishes
+    def __init__(
+        self, connection: apsw.Connection, now: int, finishes: list[Finish], successes: Successes
+    ) -> None:
+        """Make it. The endings are added to ``finishes``, successes that are kept to
+        ``successes``: the caller stores those with its own.
+        """
+        self._connection, self._now = connection, now
+        self._finishes, self._successes = finishes, successes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
-        self._succeeded: list[Row] = []
         self._ended: list[Row] = []
         self._ended_with_error: list[Row] = []
         self._history: list[Row] = []
@@ -84,9 +98,9 @@ class ApplyEffects:
         self._released: list[tuple[str, int]] = []
         self._unstarted: list[tuple[int, str]] = []
 
-    def store(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
-        """Write everything. The answer: jobs that were not started, and the keys they held before
-        the claim.
+    def collect(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
+        """Collect all effects. The answer: jobs that were not started, and the keys they held
+        before the claim.
         """
         seqs = seqs_text([ending.row[0] for ending in endings])
         details = {
@@ -94,7 +108,6 @@ class ApplyEffects:
         }
         for ending in endings:
             self._accept(ending, details[ending.row[0]])
-        self._write()
         return self._unstarted
 
     def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
@@ -114,7 +127,7 @@ class ApplyEffects:
         if not transition.keep:
             self._deleted.append(job.seq)
         elif verb is Verb.SUCCEED:
-            self._succeeded.append((job.seq, self._now, transition.by, transition.result))
+            self._successes.setdefault((transition.by, transition.result), []).append(row)
         else:
             state, due = CODES[FINISHING[verb]], row[7]
             self._end(ending, job, (state, None, None, due, job.attempt, self._now))
@@ -176,9 +189,9 @@ class ApplyEffects:
         if number > most:
             self._forgotten.append((job.seq, most, int(error is None)))
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write everything but the successes, which must be stored before: they drop metadata."""
         statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (
-            (_SUCCEED_ONE, self._succeeded),
             (_END, self._ended),
             (_END_WITH_ERROR, self._ended_with_error),
             (_REMEMBER, self._history),

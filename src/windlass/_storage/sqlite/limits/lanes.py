@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 import apsw
+import msgspec
 
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.limit import lane_key
@@ -40,7 +41,7 @@ _LANE_OF, _ADD_LANE, _LANE = _SQL["lane_of"], _SQL["add_lane"], _SQL["lane"]
 _LANE_HEAD, _MOVE_LANE, _REMOVE_LANE = _SQL["lane_head"], _SQL["move_lane"], _SQL["remove_lane"]
 _BAY_OF, _ADD_BAY, _BAY_HEAD = _SQL["bay_of"], _SQL["add_bay"], _SQL["bay_head"]
 _HEAD_BAY, _REMOVE_BAY, _CLOSE_BAY = _SQL["head_bay"], _SQL["remove_bay"], _SQL["close_bay"]
-_OPEN_GATE, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gate"], _SQL["open_limit"], _SQL["timed_bays"]
+_OPEN_GATES, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gates"], _SQL["open_limit"], _SQL["timed_bays"]
 _OPEN_WHOLLY = _SQL["open_wholly"]
 
 _POSTPONED_AT_ONCE = 64
@@ -48,6 +49,8 @@ _POSTPONED_AT_ONCE = 64
 old instant: a read that is too early costs a visit, nothing else.
 """
 
+
+_encode = msgspec.json.Encoder().encode
 
 LanePosition = tuple[int, int, int]
 """The position of a job in a line: priority, due time, number."""
@@ -215,8 +218,9 @@ class LaneChanges:
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
-    """Open a lane group for each returned unit."""
-    connection.executemany(_OPEN_GATE, [(gate,) for gate in sorted(gates)])
+    """Open the lane groups that wait for a unit of these gates."""
+    if names := sorted(gates):
+        connection.execute(_OPEN_GATES, (_encode(names).decode(),))
 
 
 def unblock_all_lanes(connection: apsw.Connection, gate: str) -> None:

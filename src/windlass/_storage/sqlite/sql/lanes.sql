@@ -88,9 +88,10 @@ UPDATE bays SET opens_at = 0
 -- name: next_timed
 SELECT opens_at FROM bays WHERE queue = ?1 AND opens_at > 0 ORDER BY opens_at LIMIT 1;
 
--- name: open_gate
--- A unit has come back. Few bays, however many lanes: one per queue that uses the gate.
-UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NULL;
+-- name: open_gates
+-- Units have come back. Few bays, however many lanes: one per gate and queue that uses it.
+UPDATE bays SET opens_at = 0
+ WHERE gate IN (SELECT value FROM json_each(?1)) AND opens_at IS NULL;
 
 -- name: open_wholly
 -- For any wait: the gate is as if nothing had been taken, or its breaker has closed.

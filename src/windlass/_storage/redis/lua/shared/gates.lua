@@ -23,7 +23,9 @@ end
 
 local function used(gate)
   if not cache.usage[gate] then
-    cache.usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate)
+    local taken = pending.taken[gate]
+    local many = not taken and 0 or type(taken) == 'table' and #taken or 1
+    cache.usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate) + many
   end
   return cache.usage[gate]
 end
@@ -138,17 +140,19 @@ end
 
 -- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
 local function charge(uses, id)
-  local counted_once = {}
   for _, use in ipairs(uses) do
     local gate, spec = gate_of(use), spec_of(use[1])
     pending.charged[gate] = use
     if spec and spec[2] and not opens_at(spec, use) then
       cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
     end
-    if not counted_once[gate] then
-      counted_once[gate] = true
-      cache.usage[gate] = used(gate) + 1
-      redis.call('SADD', prefix .. 'holds:' .. gate, id)
+    local taken = pending.taken[gate]
+    if type(taken) == 'table' then
+      taken = taken[#taken]
+    end
+    if taken ~= id then -- one unit, however often the job names the gate
+      gather(pending.taken, gate, id)
+      cache.usage[gate] = cache.usage[gate] and cache.usage[gate] + 1
     end
   end
 end
@@ -160,30 +164,54 @@ local function drain(spec, use)
   redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', cache.spent[gate]))
 end
 
--- A charged job turned out not to start: its units come back.
+-- A job does not run any more: its units come back. Written by `settle`.
 local function release_gates(uses, id)
   for _, use in ipairs(uses) do
     local gate = gate_of(use)
-    redis.call('SREM', prefix .. 'holds:' .. gate, id)
     cache.usage[gate] = nil
+    gather(pending.freed, gate, id)
+  end
+end
+
+-- List gates without a rate as used, of those that are not yet: a table of keys by limit.
+local function know_gates(unrated)
+  for name, keys in pairs(unrated) do
+    local key, new = prefix .. 'gates:' .. name, {}
+    for i, known in ipairs(read_all('HMGET', key, keys)) do
+      if not known then
+        new[#new + 1] = keys[i]
+        new[#new + 1] = ''
+      end
+    end
+    wide('HSET', key, new, 2)
   end
 end
 
 -- Store what was taken. The answer names the gates with a rate: gate to {limit, key}.
 local function write_gates()
-  local rated = {}
+  local rated, spent, unrated = {}, {}, {}
   if next(pending.charged) then
     redis.call('SET', prefix .. 'charged', string.format('%.0f', now))
   end
   for gate, use in pairs(pending.charged) do
-    local key, spec = prefix .. 'gates:' .. use[1], spec_of(use[1])
+    local name, spec = use[1], spec_of(use[1])
     if spec and spec[2] then
-      redis.call('HSET', key, use[2], string.format('%.0f', cache.spent[gate] or 0))
+      local list = spent[name] or {}
+      spent[name] = list
+      list[#list + 1] = use[2]
+      list[#list + 1] = string.format('%.0f', cache.spent[gate] or 0)
       rated[gate] = use
     else
-      redis.call('HSETNX', key, use[2], '')
+      local keys = unrated[name] or {}
+      unrated[name] = keys
+      keys[#keys + 1] = use[2]
     end
   end
-  pending.charged = nil
+  for name, list in pairs(spent) do
+    wide('HSET', prefix .. 'gates:' .. name, list, 2)
+  end
+  know_gates(unrated)
+  send('SADD', pending.taken, 1, prefix .. 'holds:')
+  pending.charged, pending.taken = nil, nil
   return rated
 end

@@ -4,7 +4,7 @@
 -- A job: id, asked and kept (the stored records), seq, created, priority, budget, marks (of the
 -- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
 -- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason).
--- use: journal
+-- use: journal specials
 
 -- An asked record: created, expires, seq, due, budget, queue, task, priority, marks, id.
 local ASKED = '>xxi8xi8xi8xi8xi8xHc0xHc0xi8xBxxc16'
@@ -35,7 +35,42 @@ local function wide(command, key, list, width)
   end
 end
 
--- The same for reading: one list of all answers.
+-- Collect, by key, the members that one command is to name: one, or a list where there are more. Most have
+-- one, and a table for each would cost more than the rest.
+local function gather(lists, key, member)
+  local list = lists[key]
+  if not list then
+    lists[key] = member
+  elseif type(list) == 'table' then
+    list[#list + 1] = member
+  else
+    lists[key] = { list, member }
+  end
+end
+
+-- The same for scores and members: always lists.
+local function gather_scored(lists, key, score, member)
+  local list = lists[key]
+  if list then
+    list[#list + 1] = score
+    list[#list + 1] = member
+  else
+    lists[key] = { score, member }
+  end
+end
+
+-- Call a command for each key with what was collected.
+local function send(command, lists, width, front)
+  for key, list in pairs(lists) do
+    if type(list) == 'table' then
+      wide(command, front .. key, list, width)
+    else
+      redis.call(command, front .. key, list)
+    end
+  end
+end
+
+-- The same as `wide` for reading: one list of all answers.
 local function read_all(command, key, list)
   if #list <= 1000 then
     return #list > 0 and redis.call(command, key, unpack(list)) or {}
@@ -171,6 +206,21 @@ local function parts_of(record, rest)
   return payload, payload + 5 + struct.unpack('>I4', record, payload + 1)
 end
 
+-- Of an asked record, without the table of a job: when it expires, its marks, what `special_of` says of it
+-- (nil: nothing), and the last byte of what a claim copies. Nil if it cannot be read.
+local function glance_asked(id, asked)
+  local fine, _, expires, _, _, _, _, _, _, marks, own, rest = pcall(struct.unpack, ASKED, asked)
+  if not fine or own ~= id then
+    return nil
+  end
+  local special
+  if marks % 4 > 0 then
+    local whole, packed = pcall(struct.unpack, '>xI4c0', asked, rest)
+    special = whole and unpack_special(packed)
+  end
+  return expires, marks, special, rest - 30
+end
+
 -- What a job with a key or limits asked for: {key, window, period, uses, lane key}; each use is
 -- {name, key, cost}. Key and window are '' and the uses empty where there are none. Nil: it cannot
 -- be read.
@@ -178,11 +228,8 @@ local function special_of(job)
   if job.special == nil then
     job.special = { '', '', 0, {}, '' }
     if job.marks % 4 > 0 then
-      local fine, special = pcall(struct.unpack, '>xI4c0', job.asked, job.rest)
-      if fine then
-        fine, special = pcall(cmsgpack.unpack, special)
-      end
-      job.special = fine and type(special) == 'table' and #special == 5 and special or false
+      local fine, packed = pcall(struct.unpack, '>xI4c0', job.asked, job.rest)
+      job.special = fine and unpack_special(packed)
     end
   end
   return job.special or nil

@@ -3,8 +3,9 @@
 -- for is said in the SQLite backend's lanes.py. Nothing here touches all lanes of a limit.
 --
 -- A script that changes the jobs of a lane records that (`enter_lane`, `leave_lane`) and calls `settle_lanes`
--- before the end: heads are read from the lines themselves, so they cannot drift.
--- use: jobs gates hints
+-- before the end, which reads and writes the records of all these lanes together. Heads are read from the
+-- lines themselves, by it or by the claim that took the jobs before them, so they cannot drift.
+-- use: jobs gates hints bays
 
 local POSTPONED = 64 -- bays of one gate whose instant is put right after it was charged
 local PLACE = 34 -- bytes
@@ -29,142 +30,63 @@ local function place_order(place)
   return due, seq
 end
 
--- --- names ---
-
-local function lane_of(queue, key)
-  return #queue .. ':' .. queue .. ':' .. key
-end
-
-local function bay_of(queue, gate, cost)
-  return #queue .. ':' .. queue .. ':' .. string.format('%.17g', cost) .. ':' .. gate
-end
-
--- The queue and what follows it, of a lane or bay.
-local function split_name(name)
-  local length, first = string.match(name, '^(%d+):()')
-  local last = first + tonumber(length) - 1
-  return string.sub(name, first, last), string.sub(name, last + 2)
-end
-
--- Queue, gate and cost of a bay.
-local function split_bay(bay)
-  local queue, rest = split_name(bay)
-  local cost, gate = string.match(rest, '^([^:]*):(.*)$')
-  return queue, gate, tonumber(cost)
-end
-
-local function limit_of(gate)
-  return string.match(gate, '^[^:]*')
-end
-
--- --- bays ---
-
--- opens_at, the head's priority and place; nil where there is no such bay.
-local function read_bay(bay)
-  local stored = redis.call('HGET', prefix .. 'bays', bay)
-  if not stored then
-    return nil
+-- Whether a job goes before another one of the same queue.
+local function precedes(priority, due, seq, its_priority, its_due, its_seq)
+  if priority ~= its_priority then
+    return priority < its_priority
+  elseif due ~= its_due then
+    return due < its_due
   end
-  local at, priority, rest = struct.unpack('>dd', stored)
-  return at, priority, string.sub(stored, rest)
-end
-
-local function write_bay(bay, at, priority, place)
-  redis.call('HSET', prefix .. 'bays', bay, struct.pack('>dd', at, priority) .. place)
-end
-
--- Take a bay out of the lists of open and closed ones.
-local function unlist_bay(bay, at, place)
-  local queue, gate = split_bay(bay)
-  if at == 0 then
-    if place ~= '' then
-      redis.call('ZREM', prefix .. 'open:' .. queue, place .. bay)
-    end
-    return
-  end
-  if at > 0 then
-    redis.call('ZREM', prefix .. 'timed:' .. queue, bay)
-  end
-  local waits = prefix .. 'waits:' .. gate
-  redis.call('ZREM', waits, bay)
-  if redis.call('EXISTS', waits) == 0 then
-    redis.call('SREM', prefix .. 'shut:' .. limit_of(gate), gate)
-  end
-end
-
-local function list_bay(bay, at, priority, place)
-  local queue, gate = split_bay(bay)
-  if at == 0 then
-    if place ~= '' then
-      redis.call('ZADD', prefix .. 'open:' .. queue, priority, place .. bay)
-    end
-    return
-  end
-  if at > 0 then
-    redis.call('ZADD', prefix .. 'timed:' .. queue, at, bay)
-  end
-  redis.call('ZADD', prefix .. 'waits:' .. gate, at > 0 and at or '+inf', bay)
-  redis.call('SADD', prefix .. 'shut:' .. limit_of(gate), gate)
-end
-
--- Open a bay (0), or close it until an instant or until a unit comes back (-1).
-local function set_bay(bay, at)
-  local before, priority, place = read_bay(bay)
-  if before and before ~= at then
-    write_bay(bay, at, priority, place)
-    unlist_bay(bay, before, place)
-    list_bay(bay, at, priority, place)
-    if at == 0 then
-      hints.tell((split_name(bay)))
-    end
-  end
-end
-
--- The bay of a queue where lanes wait for so much of a gate; made, open, where there is none.
-local function find_bay(queue, gate, cost)
-  local bay = bay_of(queue, gate, cost)
-  if redis.call('HEXISTS', prefix .. 'bays', bay) == 0 then
-    write_bay(bay, 0, 0, '')
-    redis.call('SADD', prefix .. 'bays:' .. queue, bay)
-  end
-  return bay
-end
-
--- Follow the first of its lanes; a bay without lanes goes.
-local function settle_bay(bay)
-  local at, priority, place = read_bay(bay)
-  local head = redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, 0, 'WITHSCORES')
-  if not head[1] then
-    redis.call('HDEL', prefix .. 'bays', bay)
-    redis.call('SREM', prefix .. 'bays:' .. split_name(bay), bay)
-    unlist_bay(bay, at, place)
-    return
-  end
-  local its_priority, its_place = tonumber(head[2]), string.sub(head[1], 1, PLACE)
-  if its_priority ~= priority or its_place ~= place then
-    write_bay(bay, at, its_priority, its_place)
-    if at == 0 then
-      unlist_bay(bay, at, place)
-      list_bay(bay, at, its_priority, its_place)
-    end
-  end
+  return seq < its_seq
 end
 
 -- --- lanes ---
 
--- A job becomes ready in its lane.
+-- A job becomes ready in its lane. Written by `write_entered`, together with others.
 local function enter_lane(job, special)
+  local lane, line = lane_of(job.queue, special[5]), nil
   local place = place_at(job.due, job.seq, job.id, '2')
-  local lane = lane_of(job.queue, special[5])
-  local line = prefix .. 'lane:' .. lane
-  redis.call('ZADD', line, job.priority, place)
+  line = pending.entered[lane]
+  if not line then
+    line = { gate = gate_of(special[4][1]) }
+    pending.entered[lane] = line
+  end
+  line[#line + 1] = job.priority
+  line[#line + 1] = place
+  if not line.place
+    or precedes(job.priority, job.due, job.seq, line.priority, line.due, line.seq) then
+    line.priority, line.due, line.seq, line.place = job.priority, job.due, job.seq, place
+  end
   hints.add(job.queue, 1)
   if job.expires > 0 then
     redis.call('ZADD', prefix .. 'lane_expiring:' .. job.queue, job.expires, place .. lane)
   end
-  -- Most join behind others, and nothing changes.
-  if not pending.touched[lane] and redis.call('ZRANGE', line, 0, 0)[1] == place then
-    pending.touched[lane] = gate_of(special[4][1])
+end
+
+-- Store the jobs that became ready in lanes. Most join behind others, and nothing changes.
+local function write_entered()
+  local names, lines = {}, pending.entered
+  for lane in pairs(lines) do
+    names[#names + 1] = lane
+  end
+  pending.entered = nil
+  for i, stored in ipairs(read_all('HMGET', prefix .. 'lanes', names)) do
+    local lane = names[i]
+    local line = lines[lane]
+    wide('ZADD', prefix .. 'lane:' .. lane, line, 2)
+    if pending.touched[lane] then
+      pending.heads[lane] = nil
+    else
+      local first = not stored
+      if stored then
+        local due, seq = place_order(string.sub(stored, 9, 42))
+        local priority = struct.unpack('>d', stored)
+        first = precedes(line.priority, line.due, line.seq, priority, due, seq)
+      end
+      if first then
+        pending.touched[lane], pending.heads[lane] = line.gate, line
+      end
+    end
   end
 end
 
@@ -172,6 +94,9 @@ end
 local function leave_lane(job, special)
   local place = place_at(job.due, job.seq, job.id, '2')
   local lane = lane_of(job.queue, special[5])
+  if pending.entered[lane] then
+    write_entered()
+  end
   if redis.call('ZREM', prefix .. 'lane:' .. lane, place) == 0 then
     return false
   end
@@ -179,6 +104,7 @@ local function leave_lane(job, special)
     redis.call('ZREM', prefix .. 'lane_expiring:' .. job.queue, place .. lane)
   end
   pending.touched[lane] = pending.touched[lane] or gate_of(special[4][1])
+  pending.heads[lane] = nil
   return true
 end
 
@@ -188,78 +114,134 @@ local function park_lane(lane, gate, cost, at)
   pending.touched[lane] = pending.touched[lane] or gate
 end
 
+-- The first of a line, as its member and priority; nil where it is empty.
+local function first_of(key)
+  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return head[1], head[1] and tonumber(head[2])
+end
+
+-- The first job of a lane, from the line itself, unless the call knows it: its place and priority.
+local function lane_head(lane)
+  local known = pending.heads[lane]
+  if known == nil then
+    return first_of(prefix .. 'lane:' .. lane)
+  elseif known then
+    return known.place, known.priority
+  end
+end
+
 -- The bay of a lane after a change.
-local function lane_bay(lane, queue, bay, first_gate, changed)
+local function lane_bay(lane, bay, changed)
   local refused = pending.parked[lane]
   if refused then
-    bay = find_bay(queue, refused[1], refused[2])
-    set_bay(bay, refused[3] or -1)
+    bay = bays.find((queue_of(lane)), refused[1], refused[2])
+    bays.set(bay, refused[3] or -1)
     return bay
   end
   if not bay then
-    return find_bay(queue, first_gate, UNIT)
+    return bays.find((queue_of(lane)), pending.touched[lane], UNIT)
   end
-  local _, gate, cost = split_bay(bay)
-  if changed and cost ~= UNIT then
+  if changed and not waits_for_unit(bay) then
     -- Another job is at the head and may need fewer tokens: it has not asked yet.
-    return find_bay(queue, gate, UNIT)
+    local queue, gate = split_bay(bay)
+    return bays.find(queue, gate, UNIT)
   end
   return bay
 end
 
-local function settle_lane(lane, first_gate, changed_bays)
-  local stored = redis.call('HGET', prefix .. 'lanes', lane)
-  local priority, place, bay
+-- Follow a lane's first job: its record, and its place in its bay. `changes` collects what is written.
+local function settle_lane(lane, stored, changes)
+  local place, priority = lane_head(lane)
+  local its_priority, its_place, its_bay
   if stored then
-    priority, place, bay = struct.unpack('>dc34', stored), string.sub(stored, 9, 42),
-      string.sub(stored, 43)
+    its_priority, its_place = struct.unpack('>dc34', stored)
+    its_bay = string.sub(stored, 43)
   end
-  local head = redis.call('ZRANGE', prefix .. 'lane:' .. lane, 0, 0, 'WITHSCORES')
-  if not head[1] then
-    if bay then
-      redis.call('HDEL', prefix .. 'lanes', lane)
-      redis.call('ZREM', prefix .. 'bay:' .. bay, place .. lane)
-      changed_bays[bay] = true
+  if not place then
+    if stored then
+      changes.gone[#changes.gone + 1] = lane
+      gather(changes.left, its_bay, its_place .. lane)
     end
     return
   end
-  local its_priority, its_place = tonumber(head[2]), head[1]
-  local changed = its_priority ~= priority or its_place ~= place
-  local its_bay = lane_bay(lane, (split_name(lane)), bay, first_gate, changed)
-  if changed or its_bay ~= bay then
-    redis.call(
-      'HSET', prefix .. 'lanes', lane, struct.pack('>d', its_priority) .. its_place .. its_bay
-    )
-    redis.call('ZADD', prefix .. 'bay:' .. its_bay, its_priority, its_place .. lane)
-    if bay then
-      if its_bay ~= bay or its_place ~= place then
-        redis.call('ZREM', prefix .. 'bay:' .. bay, place .. lane)
-      end
-      changed_bays[bay] = true
+  local changed = priority ~= its_priority or place ~= its_place
+  local bay = lane_bay(lane, its_bay, changed)
+  if changed or bay ~= its_bay then
+    local records = changes.records
+    records[#records + 1] = lane
+    records[#records + 1] = struct.pack('>d', priority) .. place .. bay
+    gather_scored(changes.joined, bay, priority, place .. lane)
+    if stored and (bay ~= its_bay or place ~= its_place) then
+      gather(changes.left, its_bay, its_place .. lane)
     end
-    changed_bays[its_bay] = true
+  end
+end
+
+-- The head of a bay whose lanes have changed: the call knows it where all its lanes have just joined.
+local function bay_head(bay, joined, left)
+  local alone = not cache.bays[bay].stored or (pending.alone[bay] and type(left) == 'string')
+  if alone and not joined then
+    return nil
+  elseif alone and #joined == 2 then
+    return joined[2], joined[1]
+  end
+  return first_of(prefix .. 'bay:' .. bay)
+end
+
+-- Make the lanes that were touched, and their bays, follow what was done to the jobs.
+local function settle_touched()
+  local names, known, changes = {}, {}, { records = {}, gone = {}, joined = {}, left = {} }
+  for lane in pairs(pending.touched) do
+    names[#names + 1] = lane
+  end
+  local stored = read_all('HMGET', prefix .. 'lanes', names)
+  for i, lane in ipairs(names) do
+    known[i] = stored[i] and string.sub(stored[i], 43)
+      or bay_of(queue_of(lane), pending.touched[lane], UNIT)
+  end
+  bays.load(known)
+  for i, lane in ipairs(names) do
+    settle_lane(lane, stored[i], changes)
+  end
+  wide('HSET', prefix .. 'lanes', changes.records, 2)
+  wide('HDEL', prefix .. 'lanes', changes.gone, 1)
+  send('ZADD', changes.joined, 2, prefix .. 'bay:')
+  send('ZREM', changes.left, 1, prefix .. 'bay:')
+  for bay, joined in pairs(changes.joined) do
+    local member, priority = bay_head(bay, joined, changes.left[bay])
+    bays.head(bay, priority, member and string.sub(member, 1, PLACE))
+  end
+  for bay, left in pairs(changes.left) do
+    if not changes.joined[bay] then
+      local member, priority = bay_head(bay, nil, left)
+      bays.head(bay, priority, member and string.sub(member, 1, PLACE))
+    end
   end
 end
 
 -- Make lanes and bays follow what was done to the jobs.
 local function settle_lanes()
-  local lanes, changed_bays = pending.touched, {}
-  pending.touched = nil
-  for lane, first_gate in pairs(lanes) do
-    settle_lane(lane, first_gate, changed_bays)
+  write_entered()
+  if next(pending.touched) then
+    settle_touched()
   end
-  pending.parked = nil
-  for bay in pairs(changed_bays) do
-    settle_bay(bay)
-  end
+  pending.touched, pending.parked, pending.heads, pending.alone = nil, nil, nil, nil
+  bays.write()
 end
 
 -- --- opening ---
 
+local function set_bays(names, at)
+  bays.load(names)
+  for _, bay in ipairs(names) do
+    bays.set(bay, at)
+  end
+end
+
 -- A unit of these gates (a table with gates as keys) has come back, or a breaker has closed. Few bays,
 -- however many lanes: one per queue that uses the gate, where it is no matter of tokens.
 local function open_gates(gates)
-  for gate in pairs(gates) do
+  for _, gate in ipairs(bays.awaited(gates)) do
     local spec, from = spec_of(limit_of(gate)), '+inf'
     local till = 0
     if spec and spec[5] then
@@ -267,25 +249,22 @@ local function open_gates(gates)
       from = till and '+inf' or '-inf' -- a closed breaker lets everybody in
       till = till and till > now and till or 0
     end
-    for _, bay in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'waits:' .. gate, from, '+inf')) do
-      set_bay(bay, till)
-    end
+    set_bays(redis.call('ZRANGEBYSCORE', prefix .. 'waits:' .. gate, from, '+inf'), till)
   end
+  bays.write()
 end
 
 -- Lanes that wait for this gate may ask again.
 local function open_gate(gate)
-  for _, bay in ipairs(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1)) do
-    set_bay(bay, 0)
-  end
+  set_bays(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1), 0)
+  bays.write()
 end
 
 -- Open the bays of a queue whose tokens have arrived; a bounded number at once.
 local function open_timed(queue, most)
   local timed = prefix .. 'timed:' .. queue
-  for _, bay in ipairs(redis.call('ZRANGEBYSCORE', timed, '-inf', now, 'LIMIT', 0, most)) do
-    set_bay(bay, 0)
-  end
+  set_bays(redis.call('ZRANGEBYSCORE', timed, '-inf', now, 'LIMIT', 0, most), 0)
+  bays.write()
 end
 
 -- The numbers of a limit have changed: lanes that wait for it may ask again.
@@ -297,17 +276,20 @@ end
 
 -- Gates were charged (gate to {limit, key}): their bays open later than they thought.
 local function postpone(rated)
-  for gate, use in pairs(rated) do
-    local spec, waits = spec_of(use[1]), prefix .. 'waits:' .. gate
-    local bays = redis.call('ZRANGEBYSCORE', waits, '-inf', '(+inf', 'LIMIT', 0, POSTPONED)
-    for _, bay in ipairs(bays) do
+  for _, gate in ipairs(bays.awaited(rated)) do
+    local use, waits = rated[gate], prefix .. 'waits:' .. gate
+    local spec = spec_of(use[1])
+    local late = redis.call('ZRANGEBYSCORE', waits, '-inf', '(+inf', 'LIMIT', 0, POSTPONED)
+    bays.load(late)
+    for _, bay in ipairs(late) do
       local _, _, cost = split_bay(bay)
       local at = opens_at(spec, { use[1], use[2], cost })
       if at then
-        set_bay(bay, at)
+        bays.set(bay, at)
       end
     end
   end
+  bays.write()
 end
 
 -- --- the end of a claim ---
@@ -317,9 +299,6 @@ local function let_go(job)
   local special = special_of(job)
   if special then
     release_gates(special[4], job.id)
-    for _, use in ipairs(special[4]) do
-      pending.freed[gate_of(use)] = true
-    end
   end
 end
 
@@ -344,6 +323,7 @@ local function tell_gates(job, failed, succeeded, drains)
 end
 
 local function open_freed()
+  send('SREM', pending.freed, 1, prefix .. 'holds:')
   open_gates(pending.freed)
   postpone(pending.emptied)
   pending.freed, pending.emptied = nil, nil

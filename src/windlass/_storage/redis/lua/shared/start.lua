@@ -1,7 +1,8 @@
 -- In front of everything: what a call is about, and how every call begins.
 --
 -- A server that keeps this code loaded keeps its locals from one call to the next. So what a call learns
--- is in tables that `begin` makes anew; all other tables of the shared parts hold functions only.
+-- is in tables that `begin` makes anew; all other tables of the shared parts hold functions only, but for
+-- specials.lua.
 
 local prefix -- what every key starts with, hash tag included: all keys are built from it
 local now -- the instant of the operation in microseconds

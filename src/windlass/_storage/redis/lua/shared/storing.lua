@@ -19,7 +19,7 @@ local function read_new(items)
     local body, rest = items[2 * i], nil
     queues[i], tasks[i], priorities[i], marks[i], ids[i], rest = take(NEW_BODY, body)
     if marks[i] % 4 > 0 then
-      specials[i], rests[i] = cmsgpack.unpack((take('>xI4c0', body, rest))), rest
+      specials[i], rests[i] = unpack_special((take('>xI4c0', body, rest))), rest
     end
   end
   local known, numbers = {}, read_all('ZMSCORE', prefix .. 'all', ids)

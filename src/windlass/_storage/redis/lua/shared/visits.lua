@@ -3,11 +3,17 @@
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
 local LARGEST_BITE = 64
+local NO_ROWS = {}
+local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
 
 -- A line: the members of a sorted set in order, read in chunks that grow. Nothing is written while
 -- lines are read, so a number of members to skip is a place to continue from.
 local function new_line(key, bite, rank)
-  return { key = key, bite = bite, rank = rank, skip = 0, rows = {}, next = 1, more = true }
+  return {
+    key = key, bite = bite, rank = rank, skip = 0, rows = NO_ROWS, next = 1, more = true,
+    priority = 0, due = 0, seq = 0, place = false, -- of its head
+    lane = false, bay = false, need = false, source = false, ahead = 0,
+  }
 end
 
 -- The member at the head and its priority; nil: there is none.
@@ -39,18 +45,18 @@ local function goes_before(a, b)
   elseif a.seq ~= b.seq then
     return a.seq < b.seq
   end
-  return a.line.rank < b.line.rank
+  return a.rank < b.rank
 end
 
-local function heap_push(heap, entry)
+local function heap_push(heap, line)
   local at = #heap + 1
-  heap[at] = entry
+  heap[at] = line
   while at > 1 do
     local above = math.floor(at / 2)
-    if not goes_before(entry, heap[above]) then
+    if not goes_before(line, heap[above]) then
       return
     end
-    heap[at], heap[above] = heap[above], entry
+    heap[at], heap[above] = heap[above], line
     at = above
   end
 end
@@ -74,14 +80,14 @@ local function heap_pop(heap)
       at = least
     end
   end
-  return top.line
+  return top
 end
 
 local function push(heap, line)
   local member, priority = line_head(line)
   if member then
-    local due, seq = place_order(member)
-    heap_push(heap, { priority = priority, due = due, seq = seq, line = line })
+    line.priority, line.due, line.seq = priority, place_order(member)
+    heap_push(heap, line)
   end
 end
 
@@ -95,11 +101,41 @@ local function leave_unread(queue, lost)
   end
 end
 
--- The job at the head of a line; nil where it cannot be read, and is noted.
+-- Read the records of a job and of those behind it in a line, whose members begin with places.
+local function read_ahead(line, place, visits)
+  local ids = { string.sub(place, 18, 33) }
+  line.ahead = math.max(FIRST_AHEAD, math.min(2 * line.ahead, MOST_AHEAD))
+  for at = line.next, math.min(#line.rows, line.next + 2 * line.ahead - 2), 2 do
+    ids[#ids + 1] = string.sub(line.rows[at], 18, 33)
+  end
+  local asked, kept = read_all('HMGET', prefix .. 'jobs', ids), {}
+  if string.byte(place, PLACE) ~= 48 then
+    kept = read_all('HMGET', prefix .. 'state', ids)
+  end
+  for i, id in ipairs(ids) do
+    visits.asked[id], visits.kept[id] = asked[i], kept[i]
+  end
+end
+
+-- The job at the head of a line; nil where it cannot be read, and is noted. Of jobs that were never
+-- changed and that nothing is to be done for, most, the claim needs little: `last` says so.
 local function head_job(line, place, visits)
   local id = string.sub(place, 18, 33)
-  local asked = redis.call('HGET', prefix .. 'jobs', id)
-  local kept = string.byte(place, PLACE) ~= 48 and redis.call('HGET', prefix .. 'state', id)
+  if visits.asked[id] == nil then
+    read_ahead(line.source or line, place, visits)
+  end
+  line.source = false
+  local asked, kept = visits.asked[id], visits.kept[id]
+  if kept == nil then
+    kept = string.byte(place, PLACE) ~= 48 and redis.call('HGET', prefix .. 'state', id)
+  end
+  if asked and not kept then
+    local expires, marks, special, last = glance_asked(id, asked)
+    if expires == 0 and not has(marks, STARTED) and special ~= false
+      and (not line.lane or special and #special[4] > 0) then
+      return { id = id, asked = asked, special = special, last = last, expires = 0 }
+    end
+  end
   local job, reason = parse_job(id, asked, kept)
   if job and line.lane and not (special_of(job) and #job.special[4] > 0) then
     job, reason = nil, 'its limits cannot be read'
@@ -130,16 +166,35 @@ local function take_head(line, visits)
     if line.lane then
       local gate, cost, at = shut(job.special[4])
       if gate then
-        visits.shut[bay_of('', gate, cost)] = at or -1
+        visits.shut[need_of(gate, cost)] = at or -1
         park_lane(line.lane, gate, cost, at)
         return false
       end
       charge(job.special[4], job.id)
     end
     visits.chosen[#visits.chosen + 1] = job
+    if job.expires == 0 then
+      gather(visits.taken, line.key, place)
+    end
   end
   advance(line)
   return true
+end
+
+-- The chosen jobs leave their lines, all of a line together.
+local function leave_lines(visits)
+  send('ZREM', visits.taken, 1, '')
+  for _, job in ipairs(visits.chosen) do
+    if job.expires > 0 then
+      leave_line(job)
+    elseif not job.last then
+      retries.drop(job)
+    end
+  end
+  for lane, head in pairs(visits.heads) do
+    pending.touched[lane] = pending.touched[lane] or ''
+    pending.heads[lane] = head
+  end
 end
 
 -- Take a lane's first job, or park the lane.
@@ -149,8 +204,19 @@ local function visit_lane(line, visits)
     return
   end
   visits.left = visits.left - 1
+  visits.lanes[line.lane] = line
   if take_head(line, visits) then
     push(visits.heap, line)
+  end
+end
+
+-- Visit the lane that this member of a bay names. Records of other heads are read ahead from `source`.
+local function visit_first(member, source, visits)
+  local lane = string.sub(member, PLACE + 1)
+  if not visits.in_hand[lane] then
+    local line = new_line(prefix .. 'lane:' .. lane, 2, 0)
+    line.lane, line.source = lane, source
+    visit_lane(line, visits)
   end
 end
 
@@ -165,15 +231,29 @@ local function enter_bay(line, visits)
   if not member then
     return
   end
-  local lane = string.sub(member, PLACE + 1)
-  if not visits.in_hand[lane] then
-    local its = new_line(prefix .. 'lane:' .. lane, 2, 0)
-    its.lane = lane
-    visit_lane(its, visits)
-  end
+  visit_first(member, line, visits)
   if not visits.shut[line.need] then
     advance(line)
     push(visits.heap, line)
+  end
+end
+
+-- Begin with an open bay. Most have one lane, and need no line.
+local function meet_bay(bay, queue, open, visits)
+  local need = string.sub(bay, #lane_of(queue, '') + 1)
+  local known = visits.shut[need]
+  if known then
+    visits.closing[bay] = known
+    return
+  end
+  local first = redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, 1)
+  if first[1] and not first[2] then
+    pending.alone[bay] = true
+    visit_first(first[1], open, visits)
+  else
+    local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
+    line.bay, line.need = bay, need
+    enter_bay(line, visits)
   end
 end
 
@@ -183,11 +263,12 @@ local function visit(queue, wanted, expiries)
   local visits = {
     chosen = {}, expired = {}, damaged = {}, cut_short = false, expiries = expiries,
     left = wanted + EXTRA_VISITS, heap = {}, shut = {}, in_hand = {}, closing = {},
+    asked = {}, kept = {}, taken = {}, lanes = {}, heads = {},
   }
   local common = new_line(prefix .. 'ready:' .. queue, wanted, 0)
-  local bays = new_line(prefix .. 'open:' .. queue, wanted, 1)
+  local open = new_line(prefix .. 'open:' .. queue, wanted, 1)
   push(visits.heap, common)
-  push(visits.heap, bays)
+  push(visits.heap, open)
   -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
   local late = redis.call(
     'ZRANGEBYSCORE', prefix .. 'lane_expiring:' .. queue, '-inf', now, 'LIMIT', 0, expiries
@@ -203,14 +284,11 @@ local function visit(queue, wanted, expiries)
   end
   while #visits.heap > 0 and #visits.chosen < wanted and not visits.cut_short do
     local line = heap_pop(visits.heap)
-    if line == bays then
-      local bay = string.sub(line_head(bays), PLACE + 1)
-      advance(bays)
-      push(visits.heap, bays)
-      local its = new_line(prefix .. 'bay:' .. bay, 1, 1)
-      local _, gate, cost = split_bay(bay)
-      its.bay, its.need = bay, bay_of('', gate, cost)
-      enter_bay(its, visits)
+    if line == open then
+      local bay = string.sub(line_head(open), PLACE + 1)
+      advance(open)
+      push(visits.heap, open)
+      meet_bay(bay, queue, open, visits)
     elseif line.bay then
       enter_bay(line, visits)
     elseif line.lane then
@@ -221,7 +299,12 @@ local function visit(queue, wanted, expiries)
     end
   end
   for bay, at in pairs(visits.closing) do
-    set_bay(bay, at)
+    bays.set(bay, at)
+  end
+  -- All jobs before these leave the lanes.
+  for lane, line in pairs(visits.lanes) do
+    line.place, line.priority = line_head(line)
+    visits.heads[lane] = line.place and line or false
   end
   return visits
 end
