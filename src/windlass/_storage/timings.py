@@ -69,7 +69,8 @@ class BatchSizes:
 
     def __init__(self) -> None:
         """Start without measurements."""
-        self.calls = self.jobs = 0
+        self.calls: int = 0
+        self.jobs: int = 0
 
     def add(self, jobs: int) -> None:
         """Count a call, if it carried any."""

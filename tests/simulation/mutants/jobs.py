@@ -425,7 +425,7 @@ def a_released_job_keeps_its_unit(patch: Patch) -> None:
 
 @mutant("sqlite", first=2)
 def an_ended_job_in_sql_opens_no_lane(patch: Patch) -> None:
-    patch.sql(sqlite_lanes, "WHERE gate = ?1 AND opens_at IS NULL", "WHERE gate = ?1 AND 0")
+    patch.sql(sqlite_lanes, "json_each(?1)) AND opens_at IS NULL", "json_each(?1)) AND 0")
 
 
 @mutant("memory", first=4)
