@@ -66,6 +66,35 @@ def test_a_commit_asks_for_a_checkpoint_and_makes_none(files: DatabaseFiles) -> 
         transactor.close()
 
 
+def test_a_reader_in_the_way_does_not_make_every_commit_ask(files: DatabaseFiles) -> None:
+    counted = CountedStarts()
+    transactor = Transactor(FileSource(files, checkpoints=counted))
+    try:
+        transactor.run([fill(PAGES)])
+        for _ in range(20):  # nothing is moved meanwhile
+            transactor.run([fill(10)])
+        assert counted.starts == 1
+        transactor.run([fill(PAGES)])
+        assert counted.starts == 2
+    finally:
+        transactor.close()
+
+
+def test_a_write_ahead_file_that_began_anew_gets_its_checkpoint(files: DatabaseFiles) -> None:
+    counted = CountedStarts()
+    transactor = Transactor(FileSource(files, checkpoints=counted))
+    try:
+        transactor.run([fill(3 * PAGES)])
+        connection = connect(files.path)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        disconnect(connection)
+        transactor.run([fill(PAGES)])
+        assert state_of(files)[0] < 2 * PAGES
+        assert counted.starts == 2
+    finally:
+        transactor.close()
+
+
 def test_a_checkpoint_moves_all_pages(files: DatabaseFiles) -> None:
     checkpointer = Checkpointer(files)
     transactor = Transactor(FileSource(files, checkpoints=checkpointer))

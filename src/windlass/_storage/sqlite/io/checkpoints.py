@@ -61,7 +61,7 @@ class Checkpointer:
             finally:
                 disconnect(connection)
         except (apsw.Error, StorageError, OSError) as error:
-            # Nothing is lost: the pages stay where they are, and the next commit tries again.
+            # Nothing is lost: the pages stay where they are, and a later commit tries again.
             log.debug("a checkpoint of %s failed: %s", self._files.path, error)
         finally:
             self._running.release()

@@ -12,6 +12,7 @@ from windlass._core.values.instants import to_us
 from windlass._storage.shared.errors import caused_by
 from windlass._storage.sqlite.io.connection import (
     PAGES,
+    Checkpoints,
     ConnectionSource,
     disconnect,
     lock_pause,
@@ -56,6 +57,7 @@ class Transactor:
         self.connection: apsw.Connection | None = None
         self.waiting_since: float | None = None  # while another process holds the write lock
         self._suspect = False
+        self._asked_at = 0  # pages in the write-ahead file at the last start of a checkpoint
 
     def run(self, ops: Iterable[Op], *, patience: float = 30.0) -> list[Any]:
         """Run ``ops`` in one transaction; the answer holds a value or a `FailedOp` for each taken.
@@ -186,13 +188,23 @@ class Transactor:
         except apsw.Error as error:
             self._suspect = True
             return [FailedOp(self._translated(error)) for _ in results]
-        checkpoints = self.source.checkpoints
-        if checkpoints is not None:
+        if self.source.checkpoints is not None:
             with contextlib.suppress(apsw.Error):  # the commit itself is done
-                stored, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-                if stored - moved >= PAGES:
-                    checkpoints.start()
+                self._ask_for_checkpoint(connection, self.source.checkpoints)
         return results
+
+    def _ask_for_checkpoint(self, connection: apsw.Connection, checkpoints: Checkpoints) -> None:
+        """Start a checkpoint after each `PAGES` of growth, as long as that many are to be moved.
+
+        A reader may keep pages from being moved for hours. A start per commit would then cost a
+        thread and a connection each time, and move nothing.
+        """
+        stored, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if stored < self._asked_at:  # the file began anew
+            self._asked_at = 0
+        if stored - moved >= PAGES and stored - self._asked_at >= PAGES:
+            self._asked_at = stored
+            checkpoints.start()
 
     def discard(self) -> None:
         """Give the connection up; the next transaction opens a fresh one."""
