@@ -8,7 +8,9 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -20,9 +22,11 @@ from windlass._storage.shared.worker_locks import (
     forget,
     is_holder_dead,
 )
+from windlass._storage.sqlite.io import guards
 from windlass._storage.sqlite.io.connection import connect, connect_reader, disconnect, translate
 from windlass._storage.sqlite.io.files import DatabaseFiles, filesystem_of, prepare_file
 from windlass._storage.sqlite.io.guards import FileGuard, FileWriteLock
+from windlass._system.seams import SYSTEM_CLOCK
 from windlass.errors import (
     StorageError,
     StorageFull,
@@ -313,6 +317,47 @@ def test_a_file_that_was_put_in_its_place_is_noticed(
     (tmp_path / "backup").rename(files.path)
     with pytest.raises(StorageReplaced):
         guard.check()
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0])  # ext3 and HFS+, FAT
+def test_a_deletion_is_noticed_where_times_have_coarse_steps(
+    files: DatabaseFiles, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    real = os.stat
+    began = real(Path(files.path).parent).st_mtime
+
+    def coarse(path: str) -> object:
+        """Give every change within a step of the first one its time."""
+        found = real(path)
+        changed = began if found.st_mtime < began + step else found.st_mtime
+        return SimpleNamespace(
+            st_dev=found.st_dev,
+            st_ino=found.st_ino,
+            st_nlink=found.st_nlink,
+            st_mtime_ns=int(changed * 1e9),
+            st_ctime_ns=int(changed * 1e9),
+        )
+
+    monkeypatch.setattr(guards, "os", SimpleNamespace(stat=coarse))
+    now = datetime.fromtimestamp(began + 0.9 * step, UTC)
+    monkeypatch.setattr(guards, "SYSTEM_CLOCK", SimpleNamespace(now=lambda: now))
+    guard = FileGuard(files)
+    Path(files.wal).unlink()
+    with pytest.raises(StorageReplaced):
+        guard.check()
+
+
+def test_a_folder_that_stays_the_same_spares_looks_at_the_files(
+    files: DatabaseFiles, connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = SYSTEM_CLOCK.now() + timedelta(seconds=3)
+    monkeypatch.setattr(guards, "SYSTEM_CLOCK", SimpleNamespace(now=lambda: later))
+    monkeypatch.setattr(guards, "monotonic", lambda: 1.0)
+    guard = FileGuard(files)
+    looks: list[str] = []
+    monkeypatch.setattr(guards, "file_identity_of", looks.append)
+    guard.check()
+    assert looks == []
 
 
 # --- locks ----------------------------------------------------------------------------------

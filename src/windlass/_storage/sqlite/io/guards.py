@@ -37,8 +37,12 @@ __all__ = [
 
 FileIdentity = tuple[int, int]
 
-_TICK = 0.05
-"""Seconds after which a change has another time than the one before, on any file system."""
+_TICK = 2.05
+"""Seconds after which a change has another time than the one before.
+
+FAT stores times in steps of two seconds, ext3 and HFS+ in steps of one. The clock of an older
+kernel adds a few milliseconds.
+"""
 
 
 class _FolderState(NamedTuple):
@@ -86,7 +90,7 @@ class FileGuard:
             if opened is None or file_identity_of(path) != opened:
                 raise replaced_file_error(path)
         self._next_look = monotonic() + 1.0
-        # Clocks of older kernels tick every few milliseconds: a further change may look the same.
+        # Soon after a change, a further one may have the same time.
         now = SYSTEM_CLOCK.now().timestamp()
         settled = folder is not None and now - folder.changed / 1e9 > _TICK
         self._unchanged = folder if settled else None
