@@ -87,6 +87,16 @@ async def test_closing_waits_for_a_lone_call() -> None:
     assert await call == [1]
 
 
+async def test_closing_waits_for_calls_behind_a_lone_one_that_is_done() -> None:
+    flushes = Flushes()
+    calls = [asyncio.create_task(flushes.batcher.submit([number])) for number in range(2)]
+    await turn()
+    flushes.alone[0][1].set_result([0])  # its callbacks have not run
+    await flushes.batcher.idle()
+    assert flushes.together == [[1]]
+    assert await asyncio.gather(*calls) == [[0], [1]]
+
+
 async def test_a_caller_cancelled_during_its_insert_leaves_an_event_and_a_wake_up(
     tmp_path: Path,
 ) -> None:

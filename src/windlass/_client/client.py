@@ -131,8 +131,9 @@ class Batcher(Generic[Item, Reply]):
 
     async def idle(self) -> None:
         """Wait until nothing is under way."""
-        while (under_way := self._alone or self._task) is not None and not under_way.done():
-            await asyncio.wait([under_way])
+        # A lone call that is done counts until `_after_one` has started those that wait behind it.
+        while self._alone is not None or (self._task is not None and not self._task.done()):
+            await asyncio.wait([under_way for under_way in (self._alone, self._task) if under_way])
 
     async def _drain(self) -> None:
         calls: list[_Call[Item, Reply]] = []
