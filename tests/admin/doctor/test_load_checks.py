@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from windlass import Windlass
@@ -19,10 +20,11 @@ from windlass.testing._clock import START
 from windlass.testing.conformance.steps import a_worker
 
 
-def found(*minutes: Mapping[str, float]) -> dict[str, Finding]:
+def found(*minutes: Mapping[str, float], slots: int = 10) -> dict[str, Finding]:
     """Check the load, by name, with one live worker."""
     rows = [GaugeRow(START, STORAGE, first_gauges(values)) for values in minutes]
-    record = WorkerRecord(start=a_worker(), state=WorkerState.LIVE, started_at=START, beat_at=START)
+    start = msgspec.structs.replace(a_worker(), slots=slots)
+    record = WorkerRecord(start=start, state=WorkerState.LIVE, started_at=START, beat_at=START)
     return {one.name: one for one in check_load(rows, LiveWorkers([record], []))}
 
 
@@ -46,6 +48,30 @@ def test_long_waits_with_large_batches_mean_a_full_storage() -> None:
     assert "is full" in found({"write_p95": 1.0, "jobs_per_claim": 8.0})["waits"].fix
     assert "not full" in found({"write_p95": 1.0, "jobs_per_claim": 1.2})["waits"].fix
     assert "mean that it is full" in found({"write_p95": 1.0})["waits"].fix
+
+
+@pytest.mark.parametrize(
+    ("seconds", "jobs", "meaning"),
+    [
+        (0.01, 1.2, "has room"),
+        (0.01, 9.0, "workers are the limit, not the storage"),
+        (1.0, 1.2, "slow, not full"),
+        (1.0, 9.0, "is full: more workers bring little"),
+    ],
+)
+def test_waits_and_batches_together_say_what_is_the_limit(
+    seconds: float, jobs: float, meaning: str
+) -> None:
+    assert meaning in found({"write_p95": seconds, "jobs_per_claim": jobs})["batches"].text
+
+
+@pytest.mark.parametrize(("slots", "beside"), [(1, "1 slot for"), (2, "2 slots"), (9, "9 slots")])
+def test_with_few_slots_no_batch_means_a_full_storage(slots: int, beside: str) -> None:
+    told = found({"write_p95": 0.4, "jobs_per_claim": float(slots)}, slots=slots)
+    assert told["waits"].level == "warn"
+    assert "do not tell whether the storage is full" in told["waits"].fix
+    assert f"with {beside}" in told["batches"].text
+    assert "do not tell whether the storage is full" in told["batches"].text
 
 
 def test_without_measurements_nothing_is_told() -> None:

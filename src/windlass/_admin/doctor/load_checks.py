@@ -22,6 +22,15 @@ _LATE = (0.25, 2.0)
 """Seconds within which 95 % of the writes are answered."""
 _LARGE = 0.5
 """A claim is large if it fills this share of a worker's slots."""
+_TELLING = 10
+"""With fewer slots the size of a claim says nothing: one job is the smallest and fills most."""
+_FEW = f"With fewer than {_TELLING} slots, batches do not tell whether the storage is full"
+_MEANINGS = {  # whether waits are long and batches large: the table in docs/operating/doctor.md
+    (False, False): "The storage has room: more workers bring more throughput.",
+    (False, True): "The workers are the limit, not the storage: add slots or workers.",
+    (True, False): "The storage is slow, not full.",
+    (True, True): "The storage is full: more workers bring little.",
+}
 
 
 def check_load(rows: Sequence[GaugeRow], crew: LiveWorkers) -> Iterator[Finding]:
@@ -29,12 +38,13 @@ def check_load(rows: Sequence[GaugeRow], crew: LiveWorkers) -> Iterator[Finding]
     gauges = add_gauges(row.gauges for row in rows)
     slots = fmean([one.start.slots for one in crew.live]) if crew.live else None
     batch = _mean(gauges, "jobs_per_claim")
-    large = None if batch is None or slots is None else batch >= slots * _LARGE
-    yield from _waits(gauges, large=large)
-    yield from _batches(gauges, slots)
+    few = slots is not None and slots < _TELLING
+    large = None if batch is None or slots is None or few else batch >= slots * _LARGE
+    yield from _waits(gauges, large=large, few=few)
+    yield from _batches(gauges, slots, large=large, few=few)
 
 
-def _waits(gauges: Mapping[str, Gauge], *, large: bool | None) -> Iterator[Finding]:
+def _waits(gauges: Mapping[str, Gauge], *, large: bool | None, few: bool) -> Iterator[Finding]:
     writes, reads = _mean(gauges, "write_p95"), _mean(gauges, "read_p95")
     if writes is None:
         return
@@ -47,7 +57,9 @@ def _waits(gauges: Mapping[str, Gauge], *, large: bool | None) -> Iterator[Findi
         "Check the storage's processor, disk and network, and the batches below: large ones mean "
         "that it is full"
     )
-    if large:
+    if few:
+        fix = f"Check the storage's processor, disk and network. {_FEW}"
+    elif large:
         fix = (
             "The storage is full, as workers claim in large batches already: give it a faster disk "
             "or processor, keep fewer ended jobs (keep_succeeded), or move some queues to another "
@@ -66,7 +78,9 @@ def _waits(gauges: Mapping[str, Gauge], *, large: bool | None) -> Iterator[Findi
         yield ok("waits", text)
 
 
-def _batches(gauges: Mapping[str, Gauge], slots: float | None) -> Iterator[Finding]:
+def _batches(
+    gauges: Mapping[str, Gauge], slots: float | None, *, large: bool | None, few: bool
+) -> Iterator[Finding]:
     parts = [
         f"{verb} {size:,.1f} jobs"
         for verb, size in (
@@ -78,12 +92,16 @@ def _batches(gauges: Mapping[str, Gauge], slots: float | None) -> Iterator[Findi
     if not parts:
         return
     text = " and ".join(parts)
-    beside = "" if slots is None else f", with {slots:,.0f} slots for each worker"
-    yield ok(
-        "batches",
-        f"{text[0].upper()}{text[1:]} on average{beside}. Batches grow with the load: near the "
-        f"number of slots, more workers on the same storage bring little.",
-    )
+    beside = ""
+    if slots is not None:
+        beside = f", with {slots:,.0f} slot{'' if round(slots) == 1 else 's'} for each worker"
+    writes = _mean(gauges, "write_p95")
+    meaning = "Batches grow with the load."
+    if few:
+        meaning = f"{_FEW}."
+    elif large is not None and writes is not None:
+        meaning = _MEANINGS[writes >= _LATE[0], large]
+    yield ok("batches", f"{text[0].upper()}{text[1:]} on average{beside}. {meaning}")
 
 
 def _mean(gauges: Mapping[str, Gauge], name: str) -> float | None:
