@@ -12,9 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.servers.proxy import Proxy
+from tests.servers.valkey import ValkeyServer
 from tests.servers.wire_protocols import PostgresWire, RedisWire
+from tests.storage.redis.test_durability import becomes_true
 from windlass import Windlass
 from windlass._app.parts import parts_of
 from windlass._storage.postgres import open_postgres
@@ -211,6 +214,28 @@ async def test_subscribers_hear_of_jobs_that_a_thread_stores_on_redis(redis_url:
     storage = await open_redis(redis_url)
     await storage.jobs.insert([a_job()])  # loads the scripts
     await _hears(storage.jobs, storage.wakeups.work)
+    await storage.close()
+
+
+async def test_a_thread_hangs_up_on_a_server_that_became_a_replica(
+    own_valkey: Callable[..., ValkeyServer],
+) -> None:
+    server = own_valkey()
+    storage = await open_redis(server.url)
+    await storage.jobs.insert([a_job()])  # loads the scripts
+    with redis.Redis(port=server.port) as line:
+
+        def connected() -> set[str]:
+            return {client["id"] for client in line.client_list()}
+
+        before = connected()
+        assert await asyncio.to_thread(storage.jobs.insert_here, [a_job()])
+        (direct,) = connected() - before
+        line.replicaof("127.0.0.1", "1")
+        assert await asyncio.to_thread(storage.jobs.insert_here, [a_job()]) is None
+        await becomes_true(lambda: direct not in connected())
+        line.replicaof("NO", "ONE")
+        assert await asyncio.to_thread(storage.jobs.insert_here, [a_job()])
     await storage.close()
 
 

@@ -16,6 +16,7 @@ from windlass._storage.redis.io.dialer import (
     BlockingConnection,
     Dialer,
 )
+from windlass._storage.redis.io.errors import is_lost
 from windlass._storage.redis.io.scripts import Script
 from windlass._system.seams import monotonic
 
@@ -60,8 +61,10 @@ class RedisDirectConnection:
             command = self._calls.command(script, arguments)
             connection.send_packed_command([command], check_health=False)
             return connection.read_response()
-        except ResponseError:
-            return None  # a missing script, or an error that the other connection gets, too
+        except ResponseError as error:
+            if is_lost(error):  # a replica by now, or no longer the owner of the keys
+                self._hang_up()
+            return None  # else a missing script, or an error that the other connection gets, too
         except CONNECTION_ERRORS:
             self._hang_up()
             return None
