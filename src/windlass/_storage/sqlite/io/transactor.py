@@ -12,7 +12,6 @@ from windlass._core.values.instants import to_us
 from windlass._storage.shared.errors import caused_by
 from windlass._storage.sqlite.io.connection import (
     PAGES,
-    Checkpoints,
     ConnectionSource,
     disconnect,
     lock_pause,
@@ -188,23 +187,18 @@ class Transactor:
         except apsw.Error as error:
             self._suspect = True
             return [FailedOp(self._translated(error)) for _ in results]
-        if self.source.checkpoints is not None:
+        checkpoints = self.source.checkpoints
+        if checkpoints is not None:
             with contextlib.suppress(apsw.Error):  # the commit itself is done
-                self._ask_for_checkpoint(connection, self.source.checkpoints)
+                stored, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+                if stored < self._asked_at:  # the file began anew
+                    self._asked_at = 0
+                # A reader may keep pages from being moved for hours. A start at every commit would
+                # then cost a thread and a connection each time, and move nothing.
+                if stored - moved >= PAGES and stored - self._asked_at >= PAGES:
+                    self._asked_at = stored
+                    checkpoints.start()
         return results
-
-    def _ask_for_checkpoint(self, connection: apsw.Connection, checkpoints: Checkpoints) -> None:
-        """Start a checkpoint after each `PAGES` of growth, as long as that many are to be moved.
-
-        A reader may keep pages from being moved for hours. A start per commit would then cost a
-        thread and a connection each time, and move nothing.
-        """
-        stored, moved = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        if stored < self._asked_at:  # the file began anew
-            self._asked_at = 0
-        if stored - moved >= PAGES and stored - self._asked_at >= PAGES:
-            self._asked_at = stored
-            checkpoints.start()
 
     def discard(self) -> None:
         """Give the connection up; the next transaction opens a fresh one."""
