@@ -88,7 +88,7 @@ END $$;
 -- how many. Rows that another transaction holds are left to it. p_held: the names with which the caller
 -- has called `lock_limits`; NULL, it has not, and jobs for lanes are left to a caller that has. Those
 -- that were missed are made ready only if they were due by p_missed_until; of any queue, never.
-CREATE OR REPLACE FUNCTION promote_some(
+CREATE OR REPLACE FUNCTION promote_jobs(
     p_queue text, p_limit integer, p_now timestamptz, p_held text[],
     p_missed_until timestamptz DEFAULT NULL
 ) RETURNS integer
@@ -141,7 +141,7 @@ BEGIN
     ELSE
         v_due.limits := NULL;
     END IF;
-    RETURN promote_some(NULL, p_limit, v_now, v_due.limits);
+    RETURN promote_jobs(NULL, p_limit, v_now, v_due.limits);
 END $$;
 
 -- --- ending without a claim ---------------------------------------------------------------------

@@ -325,7 +325,7 @@ END $$;
 --   charged     the gates whose tokens they took
 --   cut_short   stopped at a bound: the next call gets further
 -- Looks at no more than p_room + 64 lanes.
-CREATE OR REPLACE FUNCTION visit_lanes(
+CREATE OR REPLACE FUNCTION serve_lanes(
     p_queue text, p_room integer, p_worker text, p_now timestamptz, p_held text[],
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
     OUT chosen bigint[], OUT started bigint[], OUT charged text[], OUT cut_short boolean
@@ -357,17 +357,32 @@ BEGIN
             p_dues[cardinality(chosen) + 1 :]) AS n;
         EXIT WHEN v_next.more IS NULL;
         SELECT r.* INTO v_left FROM read_gates(v_next.gates, v_us) AS r;
-        IF NOT limits_of(v_left.names) <@ p_held THEN
-            -- A lane of another limit came after the look that decides about the locks.
+        IF NOT limits_of(v_left.names) <@ p_held
+           OR (v_next.stale <> '{}' AND EXISTS (
+                  SELECT 1 FROM lane_limits l
+                   WHERE l.queue = p_queue AND l.name <> ALL (p_held))) THEN
+            -- A lane of another limit came after the look that decides about the locks. A stale lane
+            -- does not say whose it is.
             PERFORM note_lane_limits(ARRAY[p_queue], ARRAY[v_left.names::text]);
             cut_short := true;
             EXIT;
         END IF;
         v_busy := '{}';
+        IF true = ANY (v_next.late) THEN
+            -- Expired jobs that could not be discarded, because other transactions hold their rows.
+            v_busy := ARRAY(SELECT l.seq FROM unnest(v_next.seqs, v_next.late) AS l (seq, late)
+                             WHERE l.late
+                            EXCEPT
+                            SELECT f.seq
+                              FROM (SELECT j.seq FROM jobs j
+                                     WHERE j.seq = ANY (v_next.seqs) AND j.expires_at <= p_now
+                                       FOR UPDATE SKIP LOCKED) AS f);
+        END IF;
         LOOP
             SELECT d.* INTO v_judged FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
             v_locked := ARRAY(SELECT j.seq FROM jobs j
                                WHERE j.seq = ANY (v_judged.starts) AND j.ready + 0 = 2
+                                 AND j.lane = v_next.lanes[array_position(v_next.seqs, j.seq)]
                                  FOR UPDATE SKIP LOCKED);
             EXIT WHEN cardinality(v_locked) = cardinality(v_judged.starts);
             -- Others may be under replacement, in a transaction of the user's that stays open: they

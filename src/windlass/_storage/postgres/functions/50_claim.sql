@@ -161,7 +161,7 @@ BEGIN
               INTO v_look
               FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;
             EXIT WHEN v_look.paused OR v_look.cool_until > v_now OR again = 2 OR v_look.due IS NULL OR v_look.due > v_now;
-            v_promoted := promote_some(v_queue, 500, v_now, v_held, v_now - v_head_start);
+            v_promoted := promote_jobs(v_queue, 500, v_now, v_held, v_now - v_head_start);
         END LOOP;
         CONTINUE WHEN v_look.paused;
         IF v_look.cool_until > v_now THEN
@@ -276,7 +276,7 @@ BEGIN
 
         IF v_merged THEN
             SELECT v.chosen, v.started, v.charged, v.cut_short INTO v_visited
-              FROM visit_lanes(
+              FROM serve_lanes(
                        v_queue, v_room, p_worker, v_now, v_held, v_take, v_priorities, v_dues) AS v;
             v_take := v_visited.chosen;
             v_started := v_visited.started;
@@ -359,7 +359,8 @@ BEGIN
 END $$;
 
 -- `JobStore.apply` and `JobStore.claim` in one transaction, for successes as `apply_successes` takes
--- them and a claim that is not solo. Both halves see the instant of the first.
+-- them and a claim that is not solo. The claim reads the clock after the locks: what it takes from a rate
+-- must not lie in the past.
 --
 -- The locks of both halves come before the first row, in one order: limits, queues, jobs. So the limits of
 -- the jobs that end and those that the claim needs are locked together. Where the ends need the lock of
@@ -382,7 +383,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_needs record;
-    v_limits text[] := limits_held(p_seqs);
+    v_limits text[] := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
     v_counted text[];
     v_ends record;
 BEGIN
@@ -407,6 +408,6 @@ BEGIN
     extras := v_ends.verdicts || v_ends.verbs;
     RETURN NEXT;
     RETURN QUERY
-    SELECT c.* FROM claim_jobs(v_now, p_worker, p_queues, p_limits, p_total, false, p_known,
-                               p_head_start, false, v_needs.limits, v_counted) AS c;
+    SELECT c.* FROM claim_jobs(coalesce(p_at, clock_timestamp()), p_worker, p_queues, p_limits, p_total,
+                               false, p_known, p_head_start, false, v_needs.limits, v_counted) AS c;
 END $$;

@@ -179,15 +179,24 @@ BEGIN
     END LOOP;
 END $$;
 
--- The limits that these running jobs count against. A running job with limits holds something: where no
--- job does, there is nothing to look for.
-CREATE OR REPLACE FUNCTION limits_held(p_seqs bigint[]) RETURNS text[]
+-- The limits that these jobs count against, as far as they run under these claims, side by side. A running
+-- job with limits holds something: where no job does, there is nothing to look for.
+--
+-- A claim that does not hold now will not hold later, and a running job keeps its limits. So a second
+-- look in the same transaction, with rows locked by then, finds no limit that is not locked yet.
+CREATE OR REPLACE FUNCTION limits_held(p_seqs bigint[], p_numbers integer[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM holds) THEN
         RETURN '{}';
     END IF;
-    RETURN limits_of_jobs(p_seqs);
+    RETURN ARRAY(
+        SELECT DISTINCT split_part(g, ':', 1)
+          FROM unnest(p_seqs, p_numbers) AS c (seq, number),
+               LATERAL (SELECT j.gates FROM jobs j
+                         WHERE j.seq = c.seq AND j.claim_number = c.number AND j.state + 0 = 1
+                         LIMIT 1) AS r,
+               unnest(r.gates) AS g);
 END $$;
 
 -- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
@@ -280,7 +289,7 @@ BEGIN
             ARRAY(SELECT t.job::json ->> 'limits' FROM unnest(p_thens) AS t (job)
                    WHERE t.job::json ->> 'limits' IS NOT NULL)));
     END IF;
-    v_limits := limits_held(p_seqs);
+    v_limits := limits_held(p_seqs, p_numbers);
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive OR p_cools IS NOT NULL THEN
@@ -440,7 +449,7 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs);
+    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN
@@ -500,7 +509,7 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs);
+    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN

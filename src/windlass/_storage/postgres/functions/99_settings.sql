@@ -20,7 +20,7 @@ DECLARE
         names_in, next_in_lanes, note_lane_limits, order_matters, order_one, read_gates,
         read_limits, reckon_from, refuse_other_calls, replace_waiting, requeue_one,
         require_limits, require_read_committed, room_in, set_back_by, settle_bays,
-        settle_lanes, span_of, span_us, start_limited, tell_others, us_of, visit_lanes}';
+        settle_lanes, span_of, span_us, start_limited, tell_others, us_of, serve_lanes}';
     -- The search path alone: they call other functions, or write rows by key.
     v_path_only constant text[] := '{
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,

@@ -12,7 +12,8 @@ SELECT pg_advisory_xact_lock(to_regnamespace(quote_ident(current_schema))::oid::
 INSERT INTO lane_limits (queue, name)
 SELECT DISTINCT j.queue, split_part(g, ':', 1)
   FROM jobs j CROSS JOIN LATERAL unnest(j.gates) AS g
- WHERE j.ready = 2;
+ WHERE j.ready = 2
+UNION SELECT b.queue, split_part(b.gate, ':', 1) FROM bays b;
 
 -- A lane that has not been refused stands in no bay: then one row is written for it, not two.
 ALTER TABLE lanes ALTER COLUMN bay DROP NOT NULL;
@@ -38,3 +39,31 @@ DROP FUNCTION IF EXISTS promote_some(text, integer, timestamptz, boolean, timest
 DROP FUNCTION IF EXISTS place_waiting(bigint[], timestamptz);
 DROP FUNCTION IF EXISTS visit_lanes(
     text, integer, text, timestamptz, bigint[], integer[], timestamptz[]);
+
+-- A function of the version before that waited for the lock above continues with its old text, and
+-- calls these. Its caller repeats an operation that fails so.
+DO $do$
+DECLARE
+    v_function text;
+BEGIN
+    FOREACH v_function IN ARRAY ARRAY[
+        'lock_lanes() RETURNS void',
+        'find_bay(text, text, float8) RETURNS bigint',
+        'find_lane(text, text[]) RETURNS bigint',
+        'settle_bay(bigint) RETURNS void',
+        'settle_lane(bigint, text DEFAULT NULL, float8 DEFAULT NULL, bigint DEFAULT NULL,
+                     bigint[] DEFAULT NULL) RETURNS void',
+        'promote_some(text, integer, timestamptz, boolean, timestamptz DEFAULT NULL)
+            RETURNS integer',
+        'visit_lanes(text, integer, text, timestamptz, bigint[], integer[], timestamptz[],
+                     OUT chosen bigint[], OUT started bigint[], OUT charged text[],
+                     OUT cut_short boolean)']
+    LOOP
+        EXECUTE 'CREATE FUNCTION ' || v_function || $body$
+            LANGUAGE plpgsql AS $$
+            BEGIN
+                RAISE EXCEPTION 'the schema was migrated'
+                    USING ERRCODE = 'serialization_failure';
+            END $$ $body$;
+    END LOOP;
+END $do$;
