@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode before a PostgreSQL server, where its binary is on the machine."""
+"""PgBouncer before a PostgreSQL server, where its binary is on the machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,19 @@ def find_pgbouncer() -> str | None:
 
 
 class PgBouncer:
-    """Gives each transaction whichever connection is free, so nothing on a session lasts."""
+    """In transaction mode it gives each transaction whichever connection is free, so nothing on a
+    session lasts.
+    """
 
-    def __init__(self, folder: Path, binary: str, upstream_port: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        binary: str,
+        upstream_port: int,
+        *,
+        mode: str = "transaction",
+        size: int = 4,
+    ) -> None:
         self.port = free_port()
         self.folder = folder / f"pool-{self.port}"
         self.folder.mkdir()
@@ -30,8 +40,8 @@ class PgBouncer:
         config.write_text(
             f"[databases]\n* = host=127.0.0.1 port={upstream_port} user=postgres\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\n"
-            f"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
-            f"default_pool_size = 4\nmax_client_conn = 500\n",
+            f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
+            f"default_pool_size = {size}\nmax_client_conn = 500\n",
             encoding="utf-8",
         )
         for path in (self.folder, config):

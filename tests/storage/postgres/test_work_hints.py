@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import asyncpg
 import pytest
 
+from tests.servers.pgbouncer import PgBouncer, find_pgbouncer
+from tests.servers.shared import SharedServers
 from windlass import Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.outcome import Succeeded
@@ -156,6 +158,35 @@ async def test_the_next_in_line_looks_if_the_first_is_gone(
     await ghost.close()
 
 
+@pytest.fixture
+def session_pool(servers: SharedServers) -> Iterator[PgBouncer]:
+    binary = find_pgbouncer()
+    if binary is None:
+        pytest.skip("PgBouncer is not on this machine: install the package pgbouncer")
+    port = int(servers.postgres().rpartition(":")[2].partition("/")[0])
+    made = PgBouncer(servers.folder, binary, port, mode="session", size=20)
+    yield made
+    made.close()
+
+
+async def test_behind_a_pool_in_session_mode_a_lone_worker_takes_every_hint(
+    session_pool: PgBouncer,
+    opened: Callable[[], Awaitable[PostgresStorage]],
+    clean_schema: tuple[str, str],
+) -> None:
+    url, schema = clean_schema
+    producer = await opened()
+    pooled = await open_postgres(session_pool.url_of(url), schema=schema)
+    worker = Idle(pooled)
+    await until(lambda: knows(pooled, 1))
+    worker.claims = worker.looks = 0
+    for turn in range(1, 11):
+        await add(producer, a_job(queue="mail"))
+        await until(lambda turn=turn: worker.claims + worker.looks >= turn)  # type: ignore[misc]
+    assert await settled([worker]) == (10, 0)
+    await pooled.close()
+
+
 async def test_a_worker_that_leaves_is_soon_left_out(
     crew: Crew,
 ) -> None:
@@ -266,3 +297,40 @@ async def test_lone_jobs_do_not_wait_for_a_poll_while_other_workers_are_full(
         await meet.enqueue()
         for job in waiting:
             await job.result()
+
+
+async def test_a_worker_with_a_full_queue_leaves_its_hints_to_another_though_a_queue_has_room(
+    clean_schema: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, schema = clean_schema
+    monkeypatch.setattr(work_hints, "_FEW", 0)  # as among many workers: no second look
+    running = asyncio.Event()
+    finish = asyncio.Event()
+
+    def app() -> Windlass:
+        made = Windlass(url, schema=schema, poll=LONG_POLL)
+
+        @made.task(name="long", queue="a")
+        async def long() -> None:
+            running.set()
+            await finish.wait()
+
+        @made.task(name="short", queue="a")
+        async def short() -> None: ...
+
+        return made
+
+    async with AsyncExitStack() as stack:
+        stack.callback(finish.set)
+        producer, *apps = [await stack.enter_async_context(app()) for _ in range(3)]
+        for made in apps:
+            await stack.enter_async_context(made.worker(queues={"a": 1, "b": 1}))
+        for made in apps:
+            storage = await parts_of(made).storage()
+            assert isinstance(storage, PostgresStorage)
+            await until(functools.partial(knows, storage, 2))
+        await producer.tasks["long"].enqueue()
+        await asyncio.wait_for(running.wait(), PATIENCE)
+        for _ in range(12):
+            job = await producer.tasks["short"].enqueue()
+            await asyncio.wait_for(job.result(), PATIENCE)

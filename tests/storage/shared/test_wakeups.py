@@ -205,14 +205,17 @@ class Sent:
     def __init__(self) -> None:
         self.told: list[Sequence[str] | None] = []
         self.jobs: list[Mapping[str, int] | None] = []
+        self.full: list[int] = []
         self.notifier = Notifier(self._send)
 
     async def _send(self, text: str, *, ends: bool) -> None:
         told = decode_notification(text)
         assert told.sender == self.notifier.sender
-        assert ends is (told.jobs is not None and set(told.jobs) == {NO_QUEUE})
+        ended = told.jobs is not None and set(told.jobs) == {NO_QUEUE}
+        assert ends is (ended and not told.full)
         self.told.append(None if told.jobs is None else sorted(told.jobs))
         self.jobs.append(told.jobs)
+        self.full.append(told.full)
 
 
 def test_a_hint_says_its_sender_and_how_many_jobs_of_which_queues() -> None:
@@ -243,6 +246,33 @@ async def test_hints_about_one_queue_are_added_up_during_the_pause() -> None:
     sent.notifier.wake({"mail": 3})
     await sent.notifier.close()
     assert sent.jobs == [{"mail": 1}, {"mail": 5}]
+
+
+@pytest.mark.parametrize(
+    "more", [None, {f"queue-{number}": 1 for number in range(1_000)}], ids=["any", "very many"]
+)
+async def test_a_full_worker_is_named_beside_a_hint_about_any_queue(
+    more: Mapping[str, int] | None,
+) -> None:
+    sent = Sent()
+    sent.notifier.pass_on({"mail": 1}, full=4711)
+    sent.notifier.wake(more)
+    await sent.notifier.close()
+    assert sent.jobs == [{}, None]
+    assert sent.full == [4711, 0]
+
+
+async def test_a_full_worker_is_named_although_no_caller_waits_for_an_end() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail": 1})
+    await asyncio.sleep(0)
+    sent.notifier.pass_on({"mail": 1}, full=4711)
+    sent.notifier.wake({NO_QUEUE: 1})  # goes ahead, while mail has its pause
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await sent.notifier.close()
+    assert sent.jobs[1] == {NO_QUEUE: 1}
+    assert sent.full == [0, 4711, 0]
 
 
 async def test_a_change_without_a_number_is_for_every_worker() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Topic", "Wakeups", "WorkHints"]
+__all__ = ["QueueHints", "Topic", "Wakeups", "WorkHints"]
 
 
 class Topic(StrEnum):
@@ -38,6 +38,16 @@ class WorkHints(Protocol):
 
     def close(self) -> None:
         """Stop calling the callback. Safe to repeat."""
+        ...
+
+
+@runtime_checkable
+class QueueHints(WorkHints, Protocol):
+    """Work hints that name their queues: a worker can have room for one queue and not another."""
+
+    @property
+    def about(self) -> Collection[str]:
+        """The queues that an exact hint is about, asked during the callback; empty: any."""
         ...
 
 

@@ -182,7 +182,10 @@ class Notifier:
         full, self._full = self._full, 0
         text = encode_notification(self.sender, named, number=self._number, full=full)
         try:
-            await self._send(text, ends=told == {NO_QUEUE})
+            if full and text == self.sender:  # about any queue: it cannot say who is full
+                alone = encode_notification(self.sender, {}, number=self._number, full=full)
+                await self._send(alone, ends=False)
+            await self._send(text, ends=told == {NO_QUEUE} and not full)
         except StorageError as error:
             # The work is stored, and everybody polls.
             if self._said_at is None or monotonic() - self._said_at > _SAY_AGAIN_AFTER:

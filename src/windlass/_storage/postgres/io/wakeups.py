@@ -149,7 +149,8 @@ class NotificationListener:
             self._lost = False
             connection.add_termination_listener(self._on_lost)
             await connection.add_listener(self._db.channel, self._on_notify)
-            self._session = connection.get_server_pid()
+            # Not the number that the connection was greeted with: a pooler invents that.
+            self._session = await connection.fetchval("SELECT pg_backend_pid()")
             self._connection = connection
         elif self.heard.is_set():
             # Not before: locks on the shared connection of a pool would stay there.

@@ -41,17 +41,19 @@ class PostgresWorkHints:
         self._timer: asyncio.TimerHandle | None = None
         self.exact: bool = False
         """Set during a call of the callback that is for this worker alone."""
+        self.about: Collection[str] = ()
+        """The queues of that call."""
 
     def want(self, queues: Collection[str]) -> None:
         """Do nothing: a worker without room passes its hint on."""
 
-    def offer(self) -> bool:
-        """Wake the worker for a job. Return whether it claims now."""
-        self.exact = True
+    def offer(self, queue: str) -> bool:
+        """Wake the worker for a job of ``queue``. Return whether it claims now."""
+        self.exact, self.about = True, (queue,)
         try:
             return self._callback()
         finally:
-            self.exact = False
+            self.exact, self.about = False, ()
 
     def wake(self) -> None:
         """Let the worker look."""
@@ -102,13 +104,18 @@ class WorkGroup:
         others = self._others_with_room(me)
         place = place_of(me, others, text)
         if place < number:
-            takes = [worker.offer() for worker in self.workers]
-            if others and not any(takes) and me not in self._full:  # else they know
+            left = [queue for queue in jobs if not self._offer(queue)]
+            if others and left and me not in self._full:  # else they know
                 self._full[me] = monotonic() + _FULL_SECONDS
-                self._db.pass_on(dict.fromkeys(jobs, 1), me)
+                self._db.pass_on(dict.fromkeys(left, 1), me)
         elif place < 2 * number and len(others) < _FEW:
             for worker in self.workers:
                 worker.wake_later()
+
+    def _offer(self, queue: str) -> bool:
+        """Wake all workers here for jobs of ``queue``. Return whether one of them claims now."""
+        takes = [worker.offer(queue) for worker in self.workers]
+        return any(takes)
 
     def _others_with_room(self, me: int) -> list[int]:
         now = monotonic()

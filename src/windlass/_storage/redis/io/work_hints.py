@@ -46,6 +46,8 @@ class RedisWorkHints:
         self._closed = False
         self._local = database.subscribers.add(self._changed_here, queues)
         self.listener: Listener | None = None
+        self.about: Collection[str] = ()
+        """The queue of the hint that the callback is called for."""
 
     def want(self, queues: Collection[str]) -> None:
         """Wait for work of these queues."""
@@ -89,8 +91,16 @@ class RedisWorkHints:
             if found is None or found[0] == self._bell.encode():
                 continue
             self._wants.clear()
-            if not self._callback():
+            if not self._offer(bytes(found[0]).decode().removeprefix(self._lists)):
                 await ask("LPUSH", found[0], b"")
+
+    def _offer(self, queue: str) -> bool:
+        """Wake the worker for a job of ``queue``. Return whether it claims now."""
+        self.about = (queue,)
+        try:
+            return self._callback()
+        finally:
+            self.about = ()
 
     def _ring(self) -> None:
         """End the present wait at the server: it does not cover all queues that are wanted now."""
