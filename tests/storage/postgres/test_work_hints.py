@@ -321,7 +321,6 @@ async def test_a_worker_with_a_full_queue_leaves_its_hints_to_another_though_a_q
         return made
 
     async with AsyncExitStack() as stack:
-        stack.callback(finish.set)
         producer, *apps = [await stack.enter_async_context(app()) for _ in range(3)]
         for made in apps:
             await stack.enter_async_context(made.worker(queues={"a": 1, "b": 1}))
@@ -329,6 +328,7 @@ async def test_a_worker_with_a_full_queue_leaves_its_hints_to_another_though_a_q
             storage = await parts_of(made).storage()
             assert isinstance(storage, PostgresStorage)
             await until(functools.partial(knows, storage, 2))
+        stack.callback(finish.set)  # last, so that it is called before the workers stop
         await producer.tasks["long"].enqueue()
         await asyncio.wait_for(running.wait(), PATIENCE)
         for _ in range(12):
