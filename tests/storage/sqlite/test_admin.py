@@ -24,6 +24,7 @@ from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io import guards
 from windlass._storage.sqlite.io.connection import MemorySource
+from windlass._storage.sqlite.io.writer import Writer
 from windlass._storage.sqlite.storage import open_in_memory
 from windlass.errors import StorageReplaced
 from windlass.testing._clock import VirtualClock
@@ -208,7 +209,9 @@ async def test_looking_for_a_rare_state_is_as_cheap_among_many_jobs(
 async def test_large_payloads_are_read_only_of_what_matches(storage: SqliteStorage) -> None:
     await many(storage, 300, size=100_000)
     await storage.maintenance.tidy()
-    checkpoints = storage._db._writer.transactor.source.checkpoints
+    writer = storage._db._writer
+    assert isinstance(writer, Writer)
+    checkpoints = writer.transactor.source.checkpoints
     assert checkpoints is not None
     checkpoints.close()  # its thread reads pages, too
     before = bytes_read()
