@@ -136,12 +136,12 @@ async def change_limits(store: PostgresStorage, chance: random.Random, until: fl
 
 
 async def kill(observer: asyncpg.Connection[Any], schema: str, until: float) -> int:
-    """End one of the connections, time and again; how often."""
+    """End one of the stores' connections, time and again; how often."""
     loop, killed = asyncio.get_running_loop(), 0
     while loop.time() < until:
         killed += await observer.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity"
-            " WHERE query LIKE '%' || $1 || '%' AND pid <> pg_backend_pid()"
+            " WHERE query LIKE '%' || $1 || '%' AND application_name = 'windlass'"
             " ORDER BY random() LIMIT 1) AS one",
             schema,
         )
