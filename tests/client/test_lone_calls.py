@@ -16,6 +16,7 @@ from windlass import Windlass
 from windlass._app.parts import parts_of
 from windlass._client.client import Batcher
 from windlass._core.job.event import Event
+from windlass._storage.sqlite.io import writer
 from windlass._storage.sqlite.storage import SqliteStorage
 
 PATIENCE = 30.0
@@ -98,8 +99,10 @@ async def test_closing_waits_for_calls_behind_a_lone_one_that_is_done() -> None:
 
 
 async def test_a_caller_cancelled_during_its_insert_leaves_an_event_and_a_wake_up(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # One group of writes for all that follows, however slow the disk is.
+    monkeypatch.setattr(writer, "_GROUP_SECONDS", 10 * PATIENCE)
     app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}")
     heard: list[Event] = []
     app.on_transition(heard.append)
