@@ -168,7 +168,7 @@ async def drain_queue(url: str, kind: str, jobs: int) -> tuple[float, float]:
         began = time.monotonic()
         async with app.worker(queues=[kind], slots=SLOTS) as worker:
             counts = worker.engine.finisher.counts
-            while counts["succeed"] < jobs:  # noqa: ASYNC110 -- nobody tells
+            while counts["succeed"] < jobs:  # noqa: ASYNC110 -- no event
                 await asyncio.sleep(0.005)
             return began, time.monotonic()
 

@@ -109,6 +109,7 @@ class ExactHints:
         self.give: Callable[[], bool] = lambda: False
         """Give a hint; the answer is the worker's."""
         self.wanted: Collection[str] = ()
+        self.about: Collection[str] = ()
 
     def want(self, queues: Collection[str]) -> None:
         self.wanted = queues

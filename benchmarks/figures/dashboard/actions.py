@@ -81,13 +81,13 @@ def _listed(milliseconds: list[float]) -> str:
     return ", ".join(f"{each:.1f}" for each in milliseconds)
 
 
-# --- in processes of their own ----------------------------------------------------------------
+# --- in separate processes --------------------------------------------------------------------
 
 
 async def claim(url: str) -> None:
     """Claim jobs one by one, by requests; answers are seconds per claim.
 
-    ``{"jobs": n, …}`` claims while this process carries out an action on so many. ``"begin"`` and
+    ``{"jobs": n, …}`` claims while this process changes ``n`` jobs by an action. ``"begin"`` and
     ``"end"`` enclose one of another process. As many claims without an action follow both.
     """
     app = App(url).windlass

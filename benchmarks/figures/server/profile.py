@@ -116,7 +116,7 @@ async def _profiled(place: Place, jobs: int, slots: int) -> tuple[dict[str, floa
     return {part: seconds / jobs * 1e6 for part, seconds in spent.items()}, note
 
 
-# --- in a process of its own ------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------
 
 
 async def serve_sampled(url: str, slots: int) -> None:

@@ -56,6 +56,7 @@ class ExactHints:
     """The `WorkHints` of one simulated worker."""
 
     exact: Final = True
+    about: Final = ()
 
     def __init__(self, hub: ExactHub, process: SimProcess, callback: Callable[[], bool]) -> None:
         self._hub, self._callback = hub, callback

@@ -1,4 +1,4 @@
-"""What others do between a look and its lock: no limit is exceeded, and no job waits for ever."""
+"""Changes between the moment a function reads a job and the moment it locks it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def observer(
     await connection.close()
 
 
-# --- what goes on at once -----------------------------------------------------------------------
+# --- the load -----------------------------------------------------------------------------------
 
 
 def some_job(chance: random.Random) -> NewJob:
@@ -205,7 +205,7 @@ async def watch(observer: asyncpg.Connection[Any], until: float) -> None:
 
 
 async def recount(observer: asyncpg.Connection[Any]) -> None:
-    """Count again when nothing goes on; finishes whose connection was killed are all or nothing."""
+    """Count again after the load. A finish whose connection was killed is stored whole or not."""
     assert await observer.fetch(EXCEEDED, FIXED, MOST) == []
     for question in (UNHELD, LANES_ASTRAY, BAYS_ASTRAY, FORGOTTEN, UNKNOWN_LIMITS):
         assert await observer.fetch(question) == [], question

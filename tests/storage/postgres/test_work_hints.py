@@ -82,7 +82,7 @@ async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> No
 
 
 def knows(storage: PostgresStorage, number: int) -> bool:
-    """Check that its workers know so many sessions that serve the same queues."""
+    """Check how many sessions its workers know that serve the same queues."""
     groups = storage.wakeups._groups._all.values()
     return [len(group._sessions) for group in groups] == [number]
 

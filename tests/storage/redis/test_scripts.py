@@ -18,7 +18,7 @@ NAMES = sorted(
 )
 PARTS = sorted(path.name for path in (LUA / "shared").iterdir())
 REMEMBERED = {"specials.lua": ["specials", "known_specials"]}
-"""What follows from its argument alone, whichever call asks."""
+"""Memories whose content depends on their argument alone, not on the call."""
 VALUE = re.compile(r"^local (\w+(?:, *\w+)*) *= *(.*)$", re.MULTILINE)
 
 

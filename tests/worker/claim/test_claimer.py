@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -188,17 +188,11 @@ def test_a_worker_without_room_passes_an_exact_hint_on() -> None:
     simulate(scenario, poll=NEVER)
 
 
-class NamedHints(ExactHints):
-    """Hints that name their queues."""
-
-    about: Collection[str] = ()
-
-
 def test_a_worker_passes_on_an_exact_hint_about_its_full_queue_alone() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world, seconds=50)
         store = await world.tampered(deaf=True)
-        store.exact = hints = NamedHints()
+        store.exact = hints = ExactHints()
         async with working(world.app, store=store, queues={"busy": 1, "idle": 1}):
             await world.until(100)
             await speak.options(queue="busy").enqueue("first")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-__all__ = ["QueueHints", "Topic", "Wakeups", "WorkHints"]
+__all__ = ["Topic", "Wakeups", "WorkHints"]
 
 
 class Topic(StrEnum):
@@ -29,6 +29,13 @@ class WorkHints(Protocol):
         """
         ...
 
+    @property
+    def about(self) -> Collection[str]:
+        """The queues of an exact hint, asked during the callback; empty: any. A worker may have
+        room for one queue and not for another.
+        """
+        ...
+
     def want(self, queues: Collection[str]) -> None:
         """Wait for jobs of these queues, for which this worker has room. Cheap to repeat.
 
@@ -38,16 +45,6 @@ class WorkHints(Protocol):
 
     def close(self) -> None:
         """Stop calling the callback. Safe to repeat."""
-        ...
-
-
-@runtime_checkable
-class QueueHints(WorkHints, Protocol):
-    """Work hints that name their queues: a worker can have room for one queue and not another."""
-
-    @property
-    def about(self) -> Collection[str]:
-        """The queues that an exact hint is about, asked during the callback; empty: any."""
         ...
 
 

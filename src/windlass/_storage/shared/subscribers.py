@@ -129,6 +129,7 @@ class SharedWorkHints:
     """The `WorkHints` of a backend that wakes all workers of a queue, whether they wait or not."""
 
     exact: Final = False
+    about: Final = ()
 
     def __init__(self, undo: Callable[[], None]) -> None:
         """``undo`` ends the subscription that the hints come from."""

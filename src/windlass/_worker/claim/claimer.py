@@ -18,7 +18,7 @@ from windlass._core.job.transition import release
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.jobs import ClaimReply, Verdict, Want
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.protocol.wakeups import QueueHints, WorkHints
+from windlass._storage.protocol.wakeups import WorkHints
 from windlass._worker.claim.slots import Slots
 from windlass._worker.claim.stray_claims import claimed_again
 from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
@@ -108,7 +108,7 @@ class Claimer:
         self._wake.set()
         if self._work is None or not self._work.exact:
             return True
-        about = self._work.about if isinstance(self._work, QueueHints) else ()
+        about = self._work.about
         if not any(not about or queue in about for queue in self._queues_with_room()):
             return False
         self._dry = False

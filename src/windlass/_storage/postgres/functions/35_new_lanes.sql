@@ -124,15 +124,7 @@ BEGIN
             PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, NULL);
         END IF;
         IF p_repeats THEN
-            -- What this statement has stored bears the mark of its transaction.
-            RETURN QUERY
-            SELECT t.n::integer, NULL::text, false
-              FROM (SELECT u.n, u.id, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS turn
-                      FROM unnest(p_ids) WITH ORDINALITY AS u (id, n) OFFSET 0) AS t
-             WHERE t.turn > 1
-                OR NOT EXISTS (SELECT 1 FROM jobs j
-                                WHERE j.id = t.id AND j.xmin = pg_current_xact_id()::xid)
-             ORDER BY t.n;
+            RETURN QUERY SELECT b.place, b.holder, b.replaced FROM stored_before(p_ids) AS b;
         END IF;
     END IF;
 END $$;

@@ -27,7 +27,7 @@ _FULL_SECONDS = 1.0
 
 
 class PostgresWorkHints:
-    """A `WorkHints` of one worker. Changes of its own process wake it in any case."""
+    """A `WorkHints` of one worker. Changes in this process wake it in any case."""
 
     def __init__(
         self,
