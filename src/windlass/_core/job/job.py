@@ -23,6 +23,8 @@ __all__ = [
     "AttemptError",
     "Claim",
     "ClaimedJob",
+    "FlowId",
+    "FlowPlace",
     "FollowUp",
     "JobId",
     "JobRecord",
@@ -39,6 +41,9 @@ else:
 
 JobId = NewType("JobId", str)
 """A UUIDv7 as 32 hex digits, made by the client."""
+
+FlowId = NewType("FlowId", str)
+"""The same for a flow."""
 
 DEFAULT_MAX_ATTEMPTS = 5
 
@@ -120,6 +125,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     on_lost: OnLost = "retry"
 
 
+class FlowPlace(msgspec.Struct, frozen=True):
+    """Where a job stands in its flow."""
+
+    flow: FlowId
+    part: int
+    """The number of its part."""
+
+
 class Claim(msgspec.Struct, frozen=True):
     """The right to finish one run: the job and the number of this claim.
 
@@ -170,6 +183,8 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     on_failure: FollowUp | None = None
     on_lost: OnLost = "retry"
+    flow: FlowPlace | None = None
+    """Its place in a flow."""
 
     @property
     def tries(self) -> int:
@@ -242,6 +257,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     parent: JobId | None = None
     on_failure: FollowUp | None = None
     on_lost: OnLost = "retry"
+    flow: FlowPlace | None = None
+    """Its place in a flow."""
+    blocked: bool = False
+    """It waits for other parts of its flow."""
 
     @property
     def unique(self) -> UniqueKey | None:

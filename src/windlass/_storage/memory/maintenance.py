@@ -116,7 +116,7 @@ class MemoryMaintenance:
             expired = [
                 row
                 for row in self._db.rows.values()
-                if row.state is State.WAITING and row.is_expired(now)
+                if row.state is State.WAITING and not row.blocked and row.is_expired(now)
             ][:limit]
             for row in expired:
                 self._db.expire(row, now)
@@ -137,6 +137,7 @@ class MemoryMaintenance:
                 row
                 for row in self._db.rows.values()
                 if row.state is state
+                and row.flow is None
                 and row.finished_at is not None
                 and row.finished_at < now - kept.get(row.asked.queue, older_than)
             ][:limit]

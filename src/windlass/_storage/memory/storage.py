@@ -8,6 +8,8 @@ from datetime import datetime
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.copy.copy import MemoryCopy
+from windlass._storage.memory.flows.flows import MemoryFlows
+from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.claim import ClaimRules
@@ -62,7 +64,8 @@ class MemoryStorage:
         endings = ApplyRules(database)
         self._db = database
         self._wakeups = MemoryWakeups(database)
-        self.jobs: MemoryJobs = MemoryJobs(database, ClaimRules(database), endings)
+        flows = FlowRules(database)
+        self.jobs: MemoryJobs = MemoryJobs(database, ClaimRules(database), endings, flows)
         self.workers: MemoryWorkers = MemoryWorkers(database, endings)
         self.leader: MemoryLeader = MemoryLeader(database)
         self.limits: MemoryLimits = MemoryLimits(database)
@@ -71,6 +74,7 @@ class MemoryStorage:
         self.schedules: MemorySchedules = MemorySchedules(database)
         self.admin: MemoryAdmin = MemoryAdmin(database)
         self.orders: MemoryActions = MemoryActions(database, self.jobs)
+        self.flows: MemoryFlows = MemoryFlows(database, flows, self.orders)
         self.journal: MemoryJournal = MemoryJournal(database)
         self.moving: MemoryCopy = MemoryCopy(database)
 

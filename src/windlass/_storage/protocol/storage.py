@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a program that only enqueues uses two of them
     from windlass._storage.protocol.actions import ActionStore
     from windlass._storage.protocol.admin import AdminStore
     from windlass._storage.protocol.copy import CopyStore
+    from windlass._storage.protocol.flows import FlowStore
     from windlass._storage.protocol.jobs import JobStore
     from windlass._storage.protocol.journal import JournalStore
     from windlass._storage.protocol.limits import LimitStore
@@ -50,6 +51,8 @@ class Stores(Protocol):
     def admin(self) -> AdminStore: ...
     @property
     def orders(self) -> ActionStore: ...
+    @property
+    def flows(self) -> FlowStore: ...
     @property
     def journal(self) -> JournalStore: ...
     @property

@@ -39,6 +39,13 @@ from windlass.testing.conformance.admin.sort import SortConformance
 from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
+from windlass.testing.conformance.flows.actions import (
+    FlowCancelConformance,
+    FlowKeepConformance,
+    FlowRetryConformance,
+)
+from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
+from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
@@ -127,6 +134,12 @@ __all__ = [
     "FilterConformance",
     "FireConformance",
     "FirstStartConformance",
+    "FlowCancelConformance",
+    "FlowEndConformance",
+    "FlowFailureConformance",
+    "FlowKeepConformance",
+    "FlowRetryConformance",
+    "FlowStartConformance",
     "FollowUpConformance",
     "GaugeConformance",
     "HeartbeatConformance",
@@ -257,6 +270,12 @@ ALL: tuple[type, ...] = (
     GaugeConformance,
     DumpConformance,
     RestoreConformance,
+    FlowStartConformance,
+    FlowEndConformance,
+    FlowFailureConformance,
+    FlowRetryConformance,
+    FlowCancelConformance,
+    FlowKeepConformance,
     WakeupConformance,
     StorageConformance,
     NewerSchemaConformance,

@@ -46,6 +46,8 @@ def retakes_key(row: JobRow) -> bool:
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
     """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own."""
+    if row.flow is not None:
+        database.bring_back(row, now)
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)
@@ -79,7 +81,7 @@ class MemoryActions:
             return ActionResult.UNKNOWN
         match order:
             case Requeue():
-                return self._requeue(row, now)
+                return self.requeue_one(row, now)
             case Discard(reason):
                 return self._discard(row, reason, now)
             case Cancel():
@@ -93,15 +95,33 @@ class MemoryActions:
             case _:
                 assert_never(order)
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        if row.state not in REQUEUABLE:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        """Requeue a job, under the database's lock."""
+        if row.state not in REQUEUABLE or self._was_settled(row):
             return ActionResult.WRONG_STATE
+        if self._flow_is_superseded(row):
+            return ActionResult.CONFLICT
         unique = row.asked.unique
         holder = None if unique is None else self._db.holder(unique.key, now)
         if retakes_key(row) and holder not in (None, row):
             return ActionResult.CONFLICT
         requeue(self._db, row, now)
         return ActionResult.DONE
+
+    def _was_settled(self, row: JobRow) -> bool:
+        """Return whether its flow ended it: it comes back with its flow."""
+        if row.flow is None:
+            return False
+        part = self._db.part_of(row)
+        return part.flow.cancelled or row.seq in part.stopped or row.seq in part.skipped
+
+    def _flow_is_superseded(self, row: JobRow) -> bool:
+        """Return whether another running flow holds the key of its flow, which has ended."""
+        if row.flow is None:
+            return False
+        flow = self._db.part_of(row).flow
+        holder = None if flow.asked.key is None else self._db.flows.keys.get(flow.asked.key)
+        return holder not in (None, flow)
 
     def _discard(self, row: JobRow, reason: str, now: datetime) -> ActionResult:
         if row.state is not State.FAILED:
@@ -120,13 +140,15 @@ class MemoryActions:
         return ActionResult.DONE
 
     def _run_now(self, row: JobRow, now: datetime) -> ActionResult:
-        if row.state is not State.WAITING:
+        if row.state is not State.WAITING or row.blocked:
             return ActionResult.WRONG_STATE
         if row.due > now:
             self._db.stand(row, now, now)
         return ActionResult.DONE
 
     def _delete(self, row: JobRow) -> ActionResult:
+        if row.flow is not None:
+            return ActionResult.WRONG_STATE
         if row.state is State.RUNNING:
             row.request_cancel()
             return ActionResult.REQUESTED
@@ -134,7 +156,7 @@ class MemoryActions:
         return ActionResult.DONE
 
     def _edit(self, row: JobRow, edit: Edit, now: datetime) -> ActionResult:
-        if row.state is not State.WAITING:
+        if row.state is not State.WAITING or (row.blocked and edit.due is not None):
             return ActionResult.WRONG_STATE
         asked = row.asked
         row.ask(
@@ -144,7 +166,8 @@ class MemoryActions:
                 priority=asked.priority if edit.priority is None else edit.priority,
             )
         )
-        self._db.stand(row, row.due if edit.due is None else clamp_instant(edit.due), now)
+        if not row.blocked:
+            self._db.stand(row, row.due if edit.due is None else clamp_instant(edit.due), now)
         return ActionResult.DONE
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:

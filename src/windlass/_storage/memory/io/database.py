@@ -11,12 +11,14 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from windlass._core.job.job import Claim, JobId, NewJob
+from windlass._core.flows.part import Ended, ended_as
+from windlass._core.job.job import Claim, FlowPlace, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
 from windlass._core.stats.gauges import Gauge
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
+from windlass._storage.memory.flows.rows import FlowRows, PartRow
 from windlass._storage.memory.io.rows import (
     ClaimSortKey,
     JobRow,
@@ -129,6 +131,7 @@ class MemoryDatabase:
         self.schedules: dict[str, ScheduleRow] = {}
         self.switches: dict[str, datetime] = {}
         """Since when something is switched off for the whole storage: ``schedules``."""
+        self.flows: FlowRows = FlowRows()
         self._lock = threading.Lock()
         self._last_seq = 0
         self.subscribers: Subscribers = Subscribers(threads=True)
@@ -163,6 +166,15 @@ class MemoryDatabase:
         self.stand(row, row.due, now)
         return row
 
+    def add_member(self, asked: NewJob, place: FlowPlace, now: datetime) -> JobRow:
+        """Keep a job of a flow, blocked."""
+        row = JobRow.of(asked, now=now)
+        row.join(place)
+        self.keep(row)
+        self.take_key(row, now)
+        row.block()
+        return row
+
     def keep(self, row: JobRow) -> None:
         """Give a row its number, after all others."""
         self._last_seq += 1
@@ -187,8 +199,13 @@ class MemoryDatabase:
             return None
         return row
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        """End the job, and the hold on its key, unless that lasts for a time."""
+    def finish(self, row: JobRow, state: State, now: datetime, ended: Ended | None = None) -> None:
+        """End the job, and the hold on its key, unless that lasts for a time.
+
+        ``ended``: how its part counts the end, if its state does not say it.
+        """
+        if row.flow is not None:
+            self._end_member(row, ended or ended_as(state), now)
         row.finish(state, now)
         if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
             self.free_key(row)
@@ -196,12 +213,52 @@ class MemoryDatabase:
         self.ended[row.seq] = row
         most = self.bounds.max_ended
         while most is not None and len(self.ended) > most:
-            self.remove(next(iter(self.ended.values())))
+            self.remove(next(row for row in self.ended.values() if row.flow is None))
         self.room.wake()
 
     def expire(self, row: JobRow, now: datetime) -> None:
         row.explain("expired")
         self.finish(row, State.DISCARDED, now)
+
+    # --- members of flows ---------------------------------------------------------------------
+
+    def part_of(self, row: JobRow) -> PartRow:
+        """Return the part of a member."""
+        if row.flow is None:
+            raise LookupError(row.asked.id)
+        return self.flows.by_id[row.flow.flow].parts[row.flow.part]
+
+    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+        part = self.part_of(row)
+        if row.is_terminal():  # failed, and now discarded: it has ended before
+            part.discard()
+            return
+        if row.blocked:
+            part.unblock(row.seq)
+        part.count(row.seq, ended, 1)
+        self.flows.spread(part, now)
+
+    def bring_back(self, row: JobRow, now: datetime) -> None:
+        """Count an ended member as open again: it is requeued."""
+        part = self.part_of(row)
+        part.count(row.seq, ended_as(row.state), -1)
+        self.flows.spread(part, now)
+
+    def block(self, row: JobRow) -> None:
+        """Take the job out of every line."""
+        self.ended.pop(row.seq, None)
+        row.block()
+
+    def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
+        """Put a blocked job among the others. Its delay and its expiry count from now.
+
+        Without a delay it is ordered by ``since``: its flow has waited that long.
+        """
+        asked = row.asked
+        row.expire(expiry_of(asked, now))
+        self.stand(
+            row, since if asked.delay is None and asked.at is None else due_of(asked, now), now
+        )
 
     # --- order --------------------------------------------------------------------------------
 

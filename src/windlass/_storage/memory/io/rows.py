@@ -14,6 +14,7 @@ from windlass._core.job.job import (
     AttemptError,
     Claim,
     ClaimedJob,
+    FlowPlace,
     JobRecord,
     NewJob,
     Progress,
@@ -103,6 +104,10 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
     progress: Progress | None = None
     metadata: Metadata | None = None
     history: list[Attempt] = []
+    flow: FlowPlace | None = None
+    """Its place in a flow."""
+    blocked: bool = False
+    """It waits for other parts of its flow."""
 
     @classmethod
     def of(cls, asked: NewJob, *, now: datetime, seq: int = 0) -> JobRow:
@@ -148,7 +153,13 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.state, self.due = State.WAITING, due
 
     def stand(self, place: ClaimSortKey) -> None:
-        self.place = place
+        self.place, self.blocked = place, False
+
+    def block(self) -> None:
+        self.state, self.place, self.blocked = State.WAITING, None, True
+
+    def join(self, place: FlowPlace) -> None:
+        self.flow = place
 
     def start(self, worker: str, now: datetime) -> None:
         self.state, self.place = State.RUNNING, None
@@ -185,6 +196,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
 
     def finish(self, state: State, now: datetime) -> None:
         self.state, self.finished_at, self.place = state, now, None
+        self.blocked = False
 
     def keep(self, *, result: bytes | None) -> None:
         self.result = result
@@ -243,6 +255,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
             tags=asked.tags,
             on_failure=asked.on_failure,
             on_lost=asked.on_lost,
+            flow=self.flow,
         )
 
     def to_job(self, *, key_held: bool) -> JobRecord:
@@ -292,6 +305,8 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
             parent=asked.parent,
             on_failure=asked.on_failure,
             on_lost=asked.on_lost,
+            flow=self.flow,
+            blocked=self.blocked,
         )
 
     def to_settled(self) -> Settled:

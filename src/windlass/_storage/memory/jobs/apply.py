@@ -98,7 +98,7 @@ class ApplyRules:
         else:
             row.keep(result=transition.result if verb is Verb.SUCCEED else None)
             self._db.finish(row, state, now)
-            if not transition.keep:
+            if not transition.keep and row.flow is None:
                 self._db.remove(row)
         self.tell_gates(row, transition, verb, now)
         if verb is transition.verb and transition.then is not None:

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from windlass._core.job.job import ClaimedJob, JobId
+from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._storage.memory.io.database import VERSION, MemoryDatabase
 from windlass._storage.memory.io.rows import ClaimSortKey, JobRow, Lane
@@ -133,6 +134,8 @@ class ClaimRules:
                     return
                 self._db.expire(row, visit.now)
                 visit.expired.append(row.asked.id)
+            elif row.flow is not None and self._db.part_of(row).is_cancelled:
+                self._db.finish(row, State.CANCELLED, visit.now)
             elif not self.admit(visit, row):
                 continue  # and the lane is not looked at again
             else:

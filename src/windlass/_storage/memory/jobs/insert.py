@@ -28,7 +28,8 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
         database.add(job, now)
         return Inserted(job.id, created=True, expired=expired)
     what = job.unique.on_conflict
-    replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
+    waits = holder.state is State.WAITING and not holder.blocked
+    replaced = what is not OnConflict.REUSE and waits
     if replaced:
         database.replace(holder, job, what, now)
     database.tallies.count_coalesced(job, now)
@@ -42,6 +43,6 @@ def holder_expires(holder: JobRow, job: NewJob, now: datetime) -> bool:
     held, unique = holder.asked.unique, job.unique
     if held is None or unique is None or held.window is Window.FOR_A_TIME:
         return False
-    if holder.state is not State.WAITING or not holder.is_expired(now):
+    if holder.state is not State.WAITING or holder.blocked or not holder.is_expired(now):
         return False
     return not replaces(unique.on_conflict, holder.asked.task, job.task)

@@ -9,6 +9,7 @@ from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import refuses
+from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import VERSION, MemoryDatabase
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.claim import ClaimRules
@@ -32,12 +33,22 @@ __all__ = ["MemoryJobs"]
 
 _NONE = timedelta(0)
 
+SETTLED_BY_CLAIM, SETTLED_BY_APPLY = 500, 100
+"""Members of flows that one call settles at most, besides its own work."""
+
 
 class MemoryJobs:
     """A `JobStore`."""
 
-    def __init__(self, database: MemoryDatabase, claims: ClaimRules, endings: ApplyRules) -> None:
+    def __init__(
+        self,
+        database: MemoryDatabase,
+        claims: ClaimRules,
+        endings: ApplyRules,
+        flows: FlowRules,
+    ) -> None:
         self._db = database
+        self._flows = flows
         self._claims = claims
         self._endings = endings
 
@@ -92,12 +103,14 @@ class MemoryJobs:
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
         with self._db.moment() as now:
+            self._flows.settle(SETTLED_BY_CLAIM, now)
             self._claims.let_others_first(head_start)
             return self._claims.claim(worker, wants, total=total, solo=solo, now=now)
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
             answers = self._endings.end_all(transitions, now)
+            self._flows.settle(SETTLED_BY_APPLY, now)
         self._db.wake()
         return Applied(now, answers)
 

@@ -1,0 +1,130 @@
+"""The records of flows: what is asked for, and what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from windlass._core.job.job import FlowId, NewJob
+
+__all__ = [
+    "Edge",
+    "FlowRecord",
+    "FlowState",
+    "NewFlow",
+    "NewPart",
+    "PartKind",
+    "PartRecord",
+    "When",
+]
+
+When = Literal["succeeded", "failed"]
+"""On which end of what it waits for a part runs. To run on either, all its edges are lenient."""
+
+
+class FlowState(StrEnum):
+    """Where a flow stands."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class PartKind(StrEnum):
+    """What a part is there for."""
+
+    JOBS = "jobs"
+    """Its jobs are members of the flow: the flow ends after them."""
+    JOIN = "join"
+    """It has no jobs. What waits for a group of parts waits for its join."""
+    END = "end"
+    """The join that every member part leads to. Each flow has one; its end is the flow's end."""
+    CALLBACK = "callback"
+    """Its jobs wait for the end. They do not count for the flow."""
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """One part waits for another."""
+
+    part: int
+    """The number of the other part."""
+    strict: bool = True
+    """A failure there counts here. False: only its end does."""
+
+
+class NewPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that stand at the same place of the graph: a single one, or all of a map."""
+
+    name: str
+    kind: PartKind = PartKind.JOBS
+    task: str = ""
+    when: When = "succeeded"
+    after: tuple[Edge, ...] = ()
+    """The parts that it waits for, each once."""
+
+
+class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow as it is asked for. A part's number is its place in ``parts``."""
+
+    id: FlowId
+    name: str
+    parts: tuple[NewPart, ...]
+    jobs: Sequence[tuple[int, NewJob]]
+    """Each with the number of its part."""
+    key: str | None = None
+    """One running flow per key."""
+    expires: timedelta | None = None
+    """Members that have not started so long after the flow's start are discarded."""
+    tenant: str | None = None
+
+
+class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A part as it is stored, with the counts of its jobs."""
+
+    number: int
+    name: str
+    kind: PartKind
+    task: str
+    when: When
+    after: tuple[Edge, ...]
+    total: int
+    blocked: int
+    """They wait for other parts."""
+    open: int
+    """Not ended, the blocked ones included."""
+    succeeded: int
+    failed: int
+    cancelled: int
+    """By people, or past their expiry."""
+    stopped: int
+    """Cancelled, because something that they waited for failed."""
+    skipped: int
+    """Not needed."""
+
+
+class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow as it is stored, without its parts."""
+
+    id: FlowId
+    number: int
+    """Rises with every flow: the cursor of the next page."""
+    name: str
+    state: FlowState
+    created_at: datetime
+    ended_at: datetime | None = None
+    key: str | None = None
+    cancel_requested: bool = False
+    expires_at: datetime | None = None
+    tenant: str | None = None
+    total: int = 0
+    open: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    stopped: int = 0
+    skipped: int = 0

@@ -1,0 +1,149 @@
+"""When a part of a flow opens, and what it tells the parts that wait for it.
+
+A part counts its jobs, and the parts that it waits for: how many have not ended (`waiting`), how
+many have failures that matter here (`broken`), and how many were not needed (`unneeded`). These
+numbers alone decide what becomes of its blocked jobs (`decide`). What it tells the parts after it
+(`tidings`) are three facts, and only their changes are passed on. So a requeue undoes what the
+failure did, by the same rule.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from windlass._core.flows.flow import PartKind, When
+from windlass._core.job.state import State
+
+__all__ = [
+    "NOTHING",
+    "Counts",
+    "Decision",
+    "Ended",
+    "Gate",
+    "Tidings",
+    "decide",
+    "ended_as",
+    "is_due",
+    "tidings",
+]
+
+
+class Decision(StrEnum):
+    """What becomes of the blocked jobs of a part."""
+
+    WAIT = "wait"
+    OPEN = "open"
+    """They take their places among the waiting jobs."""
+    STOP = "stop"
+    """They are cancelled: something that they wait for failed."""
+    SKIP = "skip"
+    """They are discarded: they are not needed."""
+
+
+class Ended(StrEnum):
+    """How a member ended, as its part counts it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+
+
+def ended_as(state: State) -> Ended:
+    """Return how a member's end counts by its state alone."""
+    match state:
+        case State.SUCCEEDED:
+            return Ended.SUCCEEDED
+        case State.FAILED:
+            return Ended.FAILED
+        case _:
+            return Ended.CANCELLED
+
+
+class Counts(msgspec.Struct):
+    """The jobs of a part."""
+
+    total: int = 0
+    open: int = 0
+    blocked: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    stopped: int = 0
+    skipped: int = 0
+
+    @property
+    def failures(self) -> int:
+        return self.failed + self.cancelled + self.stopped
+
+
+class Gate(msgspec.Struct):
+    """The parts that a part waits for, counted."""
+
+    waiting: int = 0
+    broken: int = 0
+    unneeded: int = 0
+
+
+class Tidings(NamedTuple):
+    """What a part tells those that wait for it."""
+
+    over: bool
+    broken: bool
+    unneeded: bool
+
+
+NOTHING = Tidings(over=False, broken=False, unneeded=False)
+"""What a new part with jobs tells."""
+
+
+def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -> Decision:
+    """Decide what becomes of blocked jobs. A failure stops them at once; everything else waits for
+    the last part. The end of a flow, and so its callbacks, is told of failures only then.
+
+    ``cancelled``: the flow was. Its members are stopped; of its callbacks only those run that do
+    not ask how it ended.
+    """
+    at_once = kind in (PartKind.JOBS, PartKind.JOIN)
+    if at_once and (cancelled or (gate.broken and when == "succeeded")):
+        return Decision.STOP
+    if gate.waiting:
+        return Decision.WAIT
+    if when == "failed":
+        return Decision.OPEN if gate.broken and not cancelled else Decision.SKIP
+    if gate.broken:
+        return Decision.SKIP if kind is PartKind.CALLBACK else Decision.STOP
+    # A flow whose last parts were not needed has succeeded.
+    unneeded = gate.unneeded and kind is not PartKind.END
+    return Decision.SKIP if unneeded else Decision.OPEN
+
+
+def tidings(
+    kind: PartKind, when: When, gate: Gate, counts: Counts, *, cancelled: bool = False
+) -> Tidings:
+    """Return what a part tells those that wait for it. A part without jobs passes on what was
+    decided about it.
+    """
+    if counts.total:
+        over = not counts.open
+        unneeded = over and counts.skipped == counts.total
+        return Tidings(over, bool(counts.failures), unneeded)
+    decision = decide(kind, when, gate, cancelled=cancelled)
+    return Tidings(
+        decision is not Decision.WAIT, decision is Decision.STOP, decision is Decision.SKIP
+    )
+
+
+def is_due(
+    kind: PartKind, when: When, gate: Gate, counts: Counts, *, cancelled: bool = False
+) -> bool:
+    """Return whether jobs of the part are to be placed, ended, or blocked again."""
+    decision = decide(kind, when, gate, cancelled=cancelled)
+    if counts.blocked and decision is not Decision.WAIT:
+        return True
+    back = counts.stopped + counts.skipped
+    return bool(back) and decision in (Decision.WAIT, Decision.OPEN)

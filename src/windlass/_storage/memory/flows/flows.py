@@ -1,0 +1,260 @@
+"""Starting flows, settling their parts, and what operators do to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from windlass._core.flows.flow import (
+    FlowRecord,
+    FlowState,
+    NewFlow,
+    PartKind,
+)
+from windlass._core.flows.part import Ended, ended_as
+from windlass._core.job.job import FlowId, FlowPlace, NewJob
+from windlass._core.values.instants import add_clamped
+from windlass._storage.memory.admin.actions import MemoryActions
+from windlass._storage.memory.flows.rows import FlowRow, PartRow
+from windlass._storage.memory.flows.settle import FlowRules
+from windlass._storage.memory.io.database import MemoryDatabase
+from windlass._storage.memory.io.rows import JobRow
+from windlass._storage.memory.jobs.room import require_room
+from windlass._storage.protocol.actions import ActionResult, AuditNote
+from windlass._storage.protocol.flows import (
+    FlowAction,
+    FlowFilter,
+    FlowGraph,
+    Member,
+    Recounted,
+    StartedFlow,
+)
+from windlass.errors import IdConflict, KeyConflict
+
+__all__ = ["MemoryFlows"]
+
+
+class MemoryFlows:
+    """A `FlowStore`."""
+
+    def __init__(self, database: MemoryDatabase, rules: FlowRules, actions: MemoryActions) -> None:
+        self._db = database
+        self._rules = rules
+        self._actions = actions
+
+    # --- starting -------------------------------------------------------------------------------
+
+    async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        with self._db.moment() as now:
+            new = [flow for flow in flows if self._stored(flow) is None]
+            jobs = [job for flow in new for _, job in flow.jobs]
+            require_room(self._db, jobs, now)
+            self._db.gates.require(jobs)
+            self._require_free(jobs, now)
+            answers = [self._start(flow, now) for flow in flows]
+        self._db.wake()
+        return answers
+
+    def _stored(self, flow: NewFlow) -> StartedFlow | None:
+        """Return the answer to a flow that is not to be stored."""
+        if flow.id in self._db.flows.by_id:
+            return StartedFlow(flow.id, created=True, repeated=True)
+        holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
+        return None if holder is None else StartedFlow(holder.asked.id, created=False)
+
+    def _require_free(self, jobs: Sequence[NewJob], now: datetime) -> None:
+        """Refuse ids that are stored and keys that are held, also by a job of the same call."""
+        seen, keys = set[str](), dict[str, NewJob]()
+        for job in jobs:
+            if job.id in self._db.by_id or job.id in seen:
+                raise IdConflict(job.id)
+            seen.add(job.id)
+            if job.unique is not None:
+                row = self._db.holder(job.unique.key, now)
+                holder = keys.setdefault(job.unique.key, job if row is None else row.asked)
+                if holder is not job:
+                    raise KeyConflict(job.unique.key, holder.id)
+
+    def _start(self, asked: NewFlow, now: datetime) -> StartedFlow:
+        stored = self._stored(asked)  # again: an earlier one of the call may hold the key
+        if stored is not None:
+            return stored
+        expires_at = None if asked.expires is None else add_clamped(now, asked.expires)
+        flow = self._db.flows.add(asked, now, expires_at)
+        for number, job in asked.jobs:
+            part = flow.parts[number]
+            row = self._db.add_member(job, FlowPlace(asked.id, number), now)
+            part.members.append(row.seq)
+            part.counts.total += 1
+            part.counts.open += 1
+            part.block(row.seq)
+        for part in flow.parts:
+            self._db.flows.spread(part, now)
+        for part in flow.parts:
+            if not part.asked.after:
+                self._rules.settle_part(part, len(part.members), now)
+        return StartedFlow(asked.id, created=True)
+
+    async def settle(self, limit: int) -> int:
+        with self._db.moment() as now:
+            done = self._rules.settle(limit, now)
+        if done:
+            self._db.wake()
+        return done
+
+    # --- actions --------------------------------------------------------------------------------
+
+    async def act(
+        self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
+    ) -> Sequence[ActionResult]:
+        with self._db.moment() as now:
+            given = self._db.audits.answers(note)
+            if given is not None:
+                return given
+            answers = [self._obey(flow, action, now) for flow in flows]
+            effects = answers.count(ActionResult.DONE)
+            if effects:
+                self._db.audits.keep(note, effects, now, answers)
+        self._db.wake()
+        return answers
+
+    def _obey(self, wanted: FlowId, action: FlowAction, now: datetime) -> ActionResult:
+        flow = self._db.flows.by_id.get(wanted)
+        if flow is None:
+            return ActionResult.UNKNOWN
+        if action == "retry":
+            return self._retry(flow, now)
+        if flow.state is not FlowState.RUNNING:
+            return ActionResult.WRONG_STATE
+        self._rules.cancel(flow, now)
+        return ActionResult.DONE
+
+    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+        if flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
+            return ActionResult.WRONG_STATE
+        if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
+            return ActionResult.CONFLICT
+        flow.mark_cancelled(cancelled=False)
+        for part in flow.parts:
+            self._db.flows.spread(part, now)
+        for seq in flow.members():
+            row = self._db.rows[seq]
+            part = self._db.part_of(row)
+            if row.is_terminal() and seq not in part.stopped and seq not in part.skipped:
+                self._actions.requeue_one(row, now)
+        return ActionResult.DONE
+
+    # --- looking --------------------------------------------------------------------------------
+
+    async def members(
+        self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[Member]:
+        with self._db.view():
+            found = self._db.flows.by_id.get(flow)
+            if found is None or not 0 <= part < len(found.parts):
+                return []
+            seqs = [seq for seq in found.parts[part].members if seq > after][:limit]
+            return [_member(self._db.rows[seq]) for seq in seqs]
+
+    async def find(
+        self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[FlowRecord]:
+        with self._db.view():
+            found = [
+                flow.to_record()
+                for flow in reversed(self._db.flows.by_id.values())
+                if (before is None or flow.number < before) and _fits(flow, wanted)
+            ]
+            return found[:limit]
+
+    async def graph(self, flow: FlowId) -> FlowGraph | None:
+        with self._db.view():
+            found = self._db.flows.by_id.get(flow)
+            if found is None:
+                return None
+            return FlowGraph(found.to_record(), [part.to_record() for part in found.parts])
+
+    # --- keeping --------------------------------------------------------------------------------
+
+    async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            deleted = 0
+            for flow in [*self._db.flows.by_id.values()]:
+                if flow.state is not state or flow.ended_at is None:
+                    continue
+                if flow.ended_at < now - older_than and deleted < limit and not _is_busy(flow):
+                    deleted += self._delete(flow)
+            return deleted
+
+    def _delete(self, flow: FlowRow) -> int:
+        seqs = [seq for part in flow.parts for seq in part.members]
+        self._db.flows.remove(flow)
+        for seq in seqs:
+            self._db.remove(self._db.rows[seq])
+        return len(seqs)
+
+    async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
+        with self._db.moment() as now:
+            flows = [flow for flow in self._db.flows.by_id.values() if flow.number > after][:limit]
+            wrong = [said for flow in flows for said in self._recount(flow, repair, now)]
+            more = len(flows) == limit
+            return Recounted(wrong, flows[-1].number if more else None)
+
+    def _recount(self, flow: FlowRow, repair: bool, now: datetime) -> list[str]:  # noqa: FBT001
+        wrong: list[str] = []
+        for part in flow.parts:
+            found = Counter(self._category(part, self._db.rows[seq]) for seq in part.members)
+            open_ = found["blocked"] + found["open"]
+            counted = {**{str(e): found[e] for e in Ended}, "open": open_}
+            counted |= {"blocked": found["blocked"], "total": len(part.members)}
+            for name, count in counted.items():
+                stored = getattr(part.counts, name)
+                if stored != count:
+                    wrong.append(
+                        f"flow {flow.asked.id}, {part.asked.name}: {name} is {stored}, "
+                        f"and {count} jobs are"
+                    )
+                    if repair:
+                        setattr(part.counts, name, count)
+            if repair:
+                self._db.flows.spread(part, now)
+        return wrong
+
+    def _category(self, part: PartRow, row: JobRow) -> str:
+        if not row.is_terminal():
+            return "blocked" if row.blocked else "open"
+        if row.seq in part.stopped:
+            return Ended.STOPPED
+        if row.seq in part.skipped:
+            return Ended.SKIPPED
+        return ended_as(row.state)
+
+
+def _member(row: JobRow) -> Member:
+    settled = row.to_settled()
+    return Member(
+        row.seq,
+        row.asked.id,
+        row.state,
+        row.blocked,
+        settled.result,
+        settled.error_kind,
+        settled.error_message,
+        settled.reason,
+    )
+
+
+def _is_busy(flow: FlowRow) -> bool:
+    """Return whether callbacks of an ended flow have not ended."""
+    return any(p.counts.open for p in flow.parts if p.asked.kind is PartKind.CALLBACK)
+
+
+def _fits(flow: FlowRow, wanted: FlowFilter) -> bool:
+    asked = flow.asked
+    return (
+        (wanted.states is None or flow.state in wanted.states)
+        and (wanted.name is None or asked.name == wanted.name)
+        and (wanted.key is None or asked.key == wanted.key)
+        and (wanted.tenant is None or asked.tenant == wanted.tenant)
+    )

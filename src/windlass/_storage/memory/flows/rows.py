@@ -1,0 +1,249 @@
+"""Flows and parts as they are stored, and how the end of a member travels through the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from windlass._core.flows.flow import (
+    FlowRecord,
+    FlowState,
+    NewFlow,
+    NewPart,
+    PartKind,
+    PartRecord,
+)
+from windlass._core.flows.part import (
+    NOTHING,
+    Counts,
+    Decision,
+    Ended,
+    Gate,
+    Tidings,
+    decide,
+    is_due,
+    tidings,
+)
+from windlass._core.job.job import FlowId
+
+__all__ = ["FlowRow", "FlowRows", "PartRow"]
+
+
+class PartRow(msgspec.Struct, eq=False, kw_only=True):
+    """A part: its jobs by seq, counted, and what it knows of the parts before it."""
+
+    flow: FlowRow
+    number: int
+    asked: NewPart
+    feeds: list[tuple[int, bool]] = []
+    """The parts that wait for it, and whether a failure here counts there."""
+    counts: Counts
+    gate: Gate
+    told: Tidings = NOTHING
+    members: list[int] = []
+    """In the order in which they were given."""
+    blocked: dict[int, None] = {}
+    stopped: dict[int, None] = {}
+    skipped: dict[int, None] = {}
+
+    @property
+    def decision(self) -> Decision:
+        asked = self.asked
+        return decide(asked.kind, asked.when, self.gate, cancelled=self.flow.cancelled)
+
+    @property
+    def tidings(self) -> Tidings:
+        asked, cancelled = self.asked, self.flow.cancelled
+        return tidings(asked.kind, asked.when, self.gate, self.counts, cancelled=cancelled)
+
+    @property
+    def is_due(self) -> bool:
+        asked, cancelled = self.asked, self.flow.cancelled
+        return is_due(asked.kind, asked.when, self.gate, self.counts, cancelled=cancelled)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether its jobs must not start any more."""
+        return self.flow.cancelled and self.asked.kind is PartKind.JOBS
+
+    def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
+        """Count what a part before this one tells now, in place of what it told."""
+        self.gate.waiting -= after.over - before.over
+        if strict:
+            self.gate.broken += after.broken - before.broken
+            self.gate.unneeded += after.unneeded - before.unneeded
+
+    def tell(self, what: Tidings) -> None:
+        self.told = what
+
+    def block(self, seq: int) -> None:
+        self.blocked[seq] = None
+        self.counts.blocked += 1
+
+    def unblock(self, seq: int) -> None:
+        del self.blocked[seq]
+        self.counts.blocked -= 1
+
+    def count(self, seq: int, ended: Ended, by: int) -> None:
+        """Count a member that ended (``by`` 1), or is back (-1)."""
+        setattr(self.counts, ended, getattr(self.counts, ended) + by)
+        self.counts.open -= by
+        if ended is Ended.STOPPED or ended is Ended.SKIPPED:
+            held = self.stopped if ended is Ended.STOPPED else self.skipped
+            if by > 0:
+                held[seq] = None
+            else:
+                del held[seq]
+
+    def discard(self) -> None:
+        """Count a failed member as cancelled: it was discarded."""
+        self.counts.failed -= 1
+        self.counts.cancelled += 1
+
+    def to_record(self) -> PartRecord:
+        asked = self.asked
+        return PartRecord(
+            number=self.number,
+            name=asked.name,
+            kind=asked.kind,
+            task=asked.task,
+            when=asked.when,
+            after=asked.after,
+            **msgspec.structs.asdict(self.counts),
+        )
+
+
+class FlowRow(msgspec.Struct, eq=False, kw_only=True):
+    """A flow with its parts."""
+
+    number: int
+    asked: NewFlow
+    """Without its jobs."""
+    created_at: datetime
+    expires_at: datetime | None
+    parts: list[PartRow] = []
+    state: FlowState = FlowState.RUNNING
+    ended_at: datetime | None = None
+    cancelled: bool = False
+    swept: int = 0
+    """The number of members that a cancel has reached."""
+
+    def end(self, state: FlowState, at: datetime | None) -> None:
+        self.state, self.ended_at = state, at
+
+    def mark_cancelled(self, *, cancelled: bool) -> None:
+        self.cancelled, self.swept = cancelled, 0
+
+    def sweep(self, reached: int) -> None:
+        self.swept = reached
+
+    def members(self) -> list[int]:
+        """Return the jobs that count for the flow."""
+        return [
+            seq for part in self.parts if part.asked.kind is PartKind.JOBS for seq in part.members
+        ]
+
+    def to_record(self) -> FlowRecord:
+        asked = self.asked
+        counts = [p.counts for p in self.parts if p.asked.kind is PartKind.JOBS]
+        names = ("total", "open", "succeeded", "failed", "cancelled", "stopped", "skipped")
+        return FlowRecord(
+            id=asked.id,
+            number=self.number,
+            name=asked.name,
+            state=self.state,
+            created_at=self.created_at,
+            ended_at=self.ended_at,
+            key=asked.key,
+            cancel_requested=self.cancelled,
+            expires_at=self.expires_at,
+            tenant=asked.tenant,
+            **{name: sum(getattr(one, name) for one in counts) for name in names},
+        )
+
+
+class FlowRows:
+    """All flows. Runs under the database's lock."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[FlowId, FlowRow] = {}
+        self.keys: dict[str, FlowRow] = {}
+        """Of running flows."""
+        self.due: dict[tuple[FlowId, int], PartRow] = {}
+        """Parts with jobs to place, to end, or to block again."""
+        self.sweeping: dict[FlowId, FlowRow] = {}
+        """Cancelled flows with members that the cancel has not reached."""
+        self._last = 0
+
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+        """Keep a flow. Its parts have no jobs yet."""
+        self._last += 1
+        flow = FlowRow(
+            number=self._last,
+            asked=msgspec.structs.replace(asked, jobs=()),
+            created_at=now,
+            expires_at=expires_at,
+        )
+        for number, part in enumerate(asked.parts):
+            gate = Gate(waiting=len(part.after))
+            flow.parts.append(
+                PartRow(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
+            )
+            for edge in part.after:
+                flow.parts[edge.part].feeds.append((number, edge.strict))
+        self.by_id[asked.id] = flow
+        if asked.key is not None:
+            self.keys[asked.key] = flow
+        return flow
+
+    def remove(self, flow: FlowRow) -> None:
+        del self.by_id[flow.asked.id]
+        self.sweeping.pop(flow.asked.id, None)
+        for part in flow.parts:
+            self.due.pop((flow.asked.id, part.number), None)
+        if flow.asked.key is not None and self.keys.get(flow.asked.key) is flow:
+            del self.keys[flow.asked.key]
+
+    def spread(self, part: PartRow, now: datetime) -> None:
+        """Pass on what has changed at a part, as far as parts without jobs pass it on themselves.
+
+        Nothing else happens to jobs here: parts that are due now are remembered.
+        """
+        changed = [part]
+        while changed:
+            part = changed.pop()
+            flow, before, after = part.flow, part.told, part.tidings
+            if before != after:
+                part.tell(after)
+                for number, strict in part.feeds:
+                    follower = flow.parts[number]
+                    follower.learn(before, after, strict=strict)
+                    changed.append(follower)
+                if part.asked.kind is PartKind.END:
+                    self._end(flow, after, now)
+            self.look(part)
+
+    def look(self, part: PartRow) -> None:
+        """Remember the part if something is to be done about its jobs."""
+        place = part.flow.asked.id, part.number
+        if part.is_due:
+            self.due[place] = part
+        else:
+            self.due.pop(place, None)
+
+    def _end(self, flow: FlowRow, end: Tidings, now: datetime) -> None:
+        key = flow.asked.key
+        if not end.over:
+            flow.end(FlowState.RUNNING, None)
+            if key is not None:
+                self.keys.setdefault(key, flow)
+            return
+        failed = FlowState.CANCELLED if flow.cancelled else FlowState.FAILED
+        flow.end(failed if end.broken else FlowState.SUCCEEDED, now)
+        if key is not None and self.keys.get(key) is flow:
+            del self.keys[key]
+
+    def running(self) -> Iterator[FlowRow]:
+        return (flow for flow in self.by_id.values() if flow.state is FlowState.RUNNING)

@@ -1,0 +1,167 @@
+"""`FlowStore`: flows, started and kept as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Literal, Protocol
+
+import msgspec
+
+from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow, PartRecord
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.state import State
+from windlass._storage.protocol.actions import ActionResult, AuditNote
+
+__all__ = [
+    "FlowAction",
+    "FlowFilter",
+    "FlowGraph",
+    "FlowStore",
+    "Member",
+    "Recounted",
+    "StartedFlow",
+]
+
+
+class StartedFlow(msgspec.Struct, frozen=True):
+    """The answer for one new flow."""
+
+    id: FlowId
+    """The new flow's id, or that of the running flow that holds its key."""
+    created: bool
+    """False: a running flow with the same key was found and is the answer."""
+    repeated: bool = False
+    """The id was stored before: this call has stored nothing for it."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A job of a part, as its readers need it."""
+
+    seq: int
+    """Rises within a part in the order of its jobs: the cursor of the next page."""
+    id: JobId
+    state: State
+    blocked: bool
+    result: bytes | None = None
+    error_kind: str = ""
+    error_message: str = ""
+    reason: str | None = None
+
+
+class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which flows to list; what is left out does not narrow."""
+
+    states: Sequence[FlowState] | None = None
+    name: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+
+
+class FlowGraph(msgspec.Struct, frozen=True):
+    """A flow with its parts, by number."""
+
+    flow: FlowRecord
+    parts: Sequence[PartRecord]
+
+
+FlowAction = Literal["cancel", "retry"]
+
+
+class Recounted(msgspec.Struct, frozen=True):
+    """The result of counting flows again."""
+
+    wrong: Sequence[str] = ()
+    """What did not agree, in words."""
+    next: int | None = None
+    """The cursor of the next call; None: all were counted."""
+
+
+class FlowStore(Protocol):
+    """Flows: jobs that wait for jobs.
+
+    A part counts its jobs and the parts that it waits for (`windlass._core.flows.part`). Every
+    write that ends a member, or brings an ended one back, changes these counts in the same
+    transaction, behind the same fence: `JobStore.apply`, `cancel`, `claim` (expiry), `ActionStore`,
+    `MaintenanceStore.expire`, and the end of a lost worker's claims. Only a change between ended
+    and not ended counts, once. When a part has ended, or has its first failure, the parts after it
+    learn that in the same write, and so does the flow.
+
+    Members that wait for other parts are *blocked*: waiting, but in no line of a claim, whatever
+    their due time. Their delay and expiry count from when they are placed. For the actions on jobs:
+
+    - Requeue of an ended member lets its part, the parts after it and the flow go on. CONFLICT if
+      another running flow holds the key of an ended flow. WRONG_STATE for a member that was stopped
+      or skipped, because the failed one is to be requeued, and for all members of a cancelled flow,
+      because the flow is to be retried.
+    - Cancel ends a blocked member at once; it is a failure to those that wait for it.
+    - Edit changes queue and priority of a blocked member, never its due time (WRONG_STATE), and
+      does not unblock it. Run-now answers WRONG_STATE for blocked members.
+    - Delete answers WRONG_STATE for every member: a flow is deleted as a whole.
+    - Replacing by key treats a blocked holder like a running one.
+    - ``keep=False`` and `MaintenanceStore.prune` do not delete members.
+    """
+
+    async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        """Store flows with their parts and jobs, all or none, and answer in order.
+
+        - Jobs of parts that wait for nothing are placed as `JobStore.insert` places them. The
+          others are blocked.
+        - A part without jobs ends when the parts that it waits for have ended.
+        - A stored id is a repeated call: ``created`` and ``repeated``.
+        - A key that a running flow holds: that flow is the answer, and nothing is stored.
+        - A unique key of a job that another job holds raises KeyConflict. An undefined limit raises
+          LimitUnknown. A stored job id raises IdConflict. Nothing of the call is stored then.
+        """
+        ...
+
+    async def settle(self, limit: int) -> int:
+        """Place, end or block again up to ``limit`` jobs of parts that are due. Return how many.
+
+        What `decide` says about the part at that moment holds. Placed jobs are due when their
+        ``delay`` is over, and ordered by the flow's start. Ended ones count like any other end.
+        Claims and `JobStore.apply` do the same in smaller portions.
+        """
+        ...
+
+    async def members(
+        self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[Member]:
+        """Return a page of a part's jobs, ended or not, in the order in which they were given."""
+        ...
+
+    async def act(
+        self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
+    ) -> Sequence[ActionResult]:
+        """Cancel flows, or retry them, with an audit record as `ActionStore.order` stores it.
+
+        - Cancel: from this write on no member is placed or stopped anew by anything else. Waiting
+          members are cancelled, and the workers of running ones asked, by `settle`, in portions. A
+          member that succeeds meanwhile stays succeeded. WRONG_STATE for a flow that has ended.
+        - Retry: members that failed, were cancelled or expired are requeued, and what that had
+          stopped is blocked again. WRONG_STATE for a flow that runs or has succeeded, CONFLICT if
+          another running flow holds its key.
+        """
+        ...
+
+    async def find(
+        self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[FlowRecord]:
+        """List flows, newest first: those below number ``before``."""
+        ...
+
+    async def graph(self, flow: FlowId) -> FlowGraph | None:
+        """Return a flow with its parts and their counts; None: it is not stored."""
+        ...
+
+    async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
+        """Delete flows that reached this state longer ago, with all their jobs, up to about
+        ``limit`` jobs. Return how many. A flow whose deletion has begun is not found any more.
+        """
+        ...
+
+    async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
+        """Compare the stored counts of up to ``limit`` flows with their jobs; ``repair`` corrects
+        them.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Flows: what is promised about jobs that wait for jobs."""
