@@ -40,6 +40,7 @@ from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.gauges import GaugeConformance
+from windlass.testing.conformance.jobs.added_jobs import AddedJobConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
 from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
@@ -102,6 +103,7 @@ __all__ = [
     "ActionConformance",
     "ActionRaceConformance",
     "ActivityConformance",
+    "AddedJobConformance",
     "AuditConformance",
     "BreakerConformance",
     "BreakerTrialConformance",
@@ -205,6 +207,7 @@ ALL: tuple[type, ...] = (
     RetryConformance,
     FollowUpConformance,
     SuccessJobConformance,
+    AddedJobConformance,
     OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,
