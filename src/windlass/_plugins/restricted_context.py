@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob, Progress
+from windlass._core.job.job import ClaimedJob, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.grants import Grants
 from windlass._core.values.metadata import Metadata
@@ -141,6 +141,15 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
             raise NotGranted(message)
         return self._token.note(added)
 
+    def add(self, jobs: Sequence[NewJob]) -> None:
+        if not self._own:
+            message = (
+                "a plugin calls ctx.then(…) in a run that is not its own: middleware may only read "
+                "other runs, or raise"
+            )
+            raise NotGranted(message)
+        self._token.add(jobs)
+
     def __bool__(self) -> bool:
         return bool(self._token)
 
@@ -173,14 +182,22 @@ class _RestrictedHost(ContextHost):
         self._host.noted(job, metadata)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
-        name = call.task.name
-        if not self._scope.owns(name):
+        self._check_task(call)
+        return await self._host.enqueue_from(job, call)
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        for call in calls:
+            self._check_task(call)
+        return self._host.make_jobs(job, calls)
+
+    def _check_task(self, call: object) -> None:
+        """Refuse a call of another's task. What is no call is refused by the host."""
+        if isinstance(call, Call) and not self._scope.owns(call.task.name):
             message = (
-                f"plugin {self._scope.plugin!r} enqueues a job of task {name!r}, and may enqueue "
-                f"its own tasks only. Ask the host for a service that does it"
+                f"plugin {self._scope.plugin!r} enqueues a job of task {call.task.name!r}, and may "
+                f"enqueue its own tasks only. Ask the host for a service that does it"
             )
             raise NotGranted(message)
-        return await self._host.enqueue_from(job, call)
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
         self._check_own(job, "ctx.previous_run()")

@@ -245,9 +245,9 @@ class Ledger:
                     self._wish(new)
         elif op == "jobs.apply":
             for one in args[0]:
-                if one.then is not None:
-                    self._wish(one.then)
-                    self.causes[one.then.id] = (one.claim.job, one.claim.number)
+                for new in one.then:
+                    self._wish(new)
+                    self.causes[new.id] = (one.claim.job, one.claim.number)
 
     def _wish(self, new: NewJob) -> None:
         # A repeat asks for what it asked for at first, whatever the job has taken over since.

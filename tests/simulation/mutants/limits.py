@@ -257,7 +257,7 @@ def a_success_is_stored_without_its_follow_up(patch: Patch) -> None:
 
     def alone(self: ApplyRules, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
         if verb is Verb.SUCCEED:
-            transition = msgspec.structs.replace(transition, then=None)
+            transition = msgspec.structs.replace(transition, then=())
         accept(self, row, transition, verb, now)
 
     patch(ApplyRules, "accept", alone)
@@ -269,9 +269,9 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
 
     def again(self: ApplyRules, transition: Any, now: datetime) -> Any:
         answer = end(self, transition, now)
-        if answer.verdict is Verdict.REPEATED and transition.then is not None:
-            self._db.remove(self._db.by_id[transition.then.id])
-            self.follow(transition.then)
+        for job in transition.then if answer.verdict is Verdict.REPEATED else ():
+            self._db.remove(self._db.by_id[job.id])
+            self.follow(job)
         return answer
 
     patch(ApplyRules, "end", again)
@@ -283,8 +283,8 @@ def a_cancelled_job_is_followed_up(patch: Patch) -> None:
 
     def follow(self: ApplyRules, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
         accept(self, row, transition, verb, now)
-        if verb is Verb.CANCEL and transition.then is not None:
-            self.follow(transition.then)
+        for job in transition.then if verb is Verb.CANCEL else ():
+            self.follow(job)
 
     patch(ApplyRules, "accept", follow)
 

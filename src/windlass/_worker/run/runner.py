@@ -254,7 +254,7 @@ class Runner:
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)
         try:
-            self._ended.add(RunEnded(job, outcome, note, run.metadata))
+            self._ended.add(RunEnded(job, run.close(outcome), note, run.metadata))
         except Exception:
             # The next heartbeat finds the claim, and it is given back.
             log.exception("job %s: the end of its run could not be recorded", job.claim.job)
@@ -345,7 +345,7 @@ class Runner:
             else:
                 context = Context(job, self._host, run)
                 RUN.set(context)
-                inner = functools.partial(seat.value, job)
+                inner = functools.partial(seat.value, job, run.add)
                 value = await self._in_time(
                     run, limit, call_through_middleware(self._layers, context, inner)
                 )

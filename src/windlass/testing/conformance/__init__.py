@@ -47,6 +47,7 @@ from windlass.testing.conformance.flows.actions import (
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
+from windlass.testing.conformance.jobs.added_jobs import AddedJobConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
 from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
@@ -109,6 +110,7 @@ __all__ = [
     "ActionConformance",
     "ActionRaceConformance",
     "ActivityConformance",
+    "AddedJobConformance",
     "AuditConformance",
     "BreakerConformance",
     "BreakerTrialConformance",
@@ -218,6 +220,7 @@ ALL: tuple[type, ...] = (
     RetryConformance,
     FollowUpConformance,
     SuccessJobConformance,
+    AddedJobConformance,
     OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,

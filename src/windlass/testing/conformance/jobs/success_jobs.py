@@ -38,7 +38,7 @@ class SuccessJobConformance:
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         running, then = await started(storage), a_job(delay=MINUTE)
-        answer = await ended(storage, replace(succeed(running, by="w1", result=b"7"), then=then))
+        answer = await ended(storage, replace(succeed(running, by="w1", result=b"7"), then=(then,)))
         assert answer.verb is Verb.SUCCEED
         job = await look(storage, running)
         assert (job.state, job.result) == (State.SUCCEEDED, b"7")
@@ -49,7 +49,7 @@ class SuccessJobConformance:
     ) -> None:
         running, then = await started(storage), a_job()
         await storage.jobs.cancel([running.claim.job])
-        await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
+        await ended(storage, replace(succeed(running, by="w1", result=None), then=(then,)))
         assert ids(await claim(storage, 10)) == [then.id]
 
     async def test_a_transition_replaced_by_a_cancel_inserts_no_follow_up(
@@ -63,7 +63,7 @@ class SuccessJobConformance:
             throttle(running[2], by="w1", delay=HOUR),
             release(running[3], by="w1", delay=HOUR),
         ]
-        answers = await end(storage, *(replace(one, then=a_job()) for one in transitions))
+        answers = await end(storage, *(replace(one, then=(a_job(),)) for one in transitions))
         assert {answer.verb for answer in answers} == {Verb.CANCEL}
         assert await total(storage) == 4
 
@@ -73,7 +73,7 @@ class SuccessJobConformance:
         await end(
             storage,
             *(
-                replace(succeed(job, by="w1", result=None), then=then if number % 2 else None)
+                replace(succeed(job, by="w1", result=None), then=(then,) if number % 2 else ())
                 for number, (job, then) in enumerate(zip(running, thens, strict=True))
             ),
         )
@@ -83,9 +83,9 @@ class SuccessJobConformance:
 
     async def test_a_repeated_success_is_followed_once(self, storage: Storage) -> None:
         running, then = await started(storage), a_job()
-        transition = replace(succeed(running, by="w1", result=None), then=then)
+        transition = replace(succeed(running, by="w1", result=None), then=(then,))
         await ended(storage, transition)
-        for again in (transition, replace(transition, then=a_job())):
+        for again in (transition, replace(transition, then=(a_job(),))):
             (answer,) = await end(storage, again)
             assert (answer.verdict, answer.verb) == (Verdict.REPEATED, Verb.SUCCEED)
         assert await total(storage) == 2
@@ -94,7 +94,7 @@ class SuccessJobConformance:
         for window in (Window.UNTIL_FINISHED, Window.UNTIL_STARTED):
             key = f"k {window}"
             running, then = await started(storage, keyed(key, window)), keyed(key, window)
-            await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
+            await ended(storage, replace(succeed(running, by="w1", result=None), then=(then,)))
             assert (await look(storage, then)).key_held
             assert not (await look(storage, running)).key_held
             (answer,) = await storage.jobs.insert([keyed(key, window)])
@@ -107,7 +107,9 @@ class SuccessJobConformance:
         await at_most(storage, db=1)
         running = await started(storage, replace(limited("db"), unique=UniqueKey("k")))
         then = replace(limited("db"), unique=UniqueKey("k"))
-        await ended(storage, replace(succeed(running, by="w1", result=None, keep=False), then=then))
+        await ended(
+            storage, replace(succeed(running, by="w1", result=None, keep=False), then=(then,))
+        )
         assert await total(storage) == 1
         assert (await look(storage, then)).key_held
         assert ids(await claim(storage, 10)) == [then.id]
@@ -120,7 +122,7 @@ class SuccessJobConformance:
             running, then = await started(storage), keyed("k")
             transitions = [
                 succeed(holder, by="w1", result=None),
-                replace(succeed(running, by="w1", result=None), then=then),
+                replace(succeed(running, by="w1", result=None), then=(then,)),
             ]
             await end(storage, *transitions[::turn])
             assert (await look(storage, then)).key_held
@@ -129,7 +131,7 @@ class SuccessJobConformance:
     async def test_it_is_left_out_while_its_key_is_held(self, storage: Storage) -> None:
         (holder,) = await add(storage, keyed("k", delay=HOUR))
         running = await started(storage)
-        await ended(storage, replace(succeed(running, by="w1", result=None), then=keyed("k")))
+        await ended(storage, replace(succeed(running, by="w1", result=None), then=(keyed("k"),)))
         assert (await look(storage, running)).state is State.SUCCEEDED
         assert await total(storage) == 2
         assert (await look(storage, holder)).key_held
@@ -138,7 +140,7 @@ class SuccessJobConformance:
         self, storage: Storage
     ) -> None:
         running = await started(storage, keyed("k"))
-        then = replace(snooze(running, by="w1", delay=HOUR), then=keyed("k"))
+        then = replace(snooze(running, by="w1", delay=HOUR), then=(keyed("k"),))
         await ended(storage, then)
         assert await total(storage) == 1
         assert (await look(storage, running)).key_held
@@ -155,7 +157,7 @@ class SuccessJobConformance:
                 unique = UniqueKey("k", on_conflict=conflict)
                 then = a_job(task=task, unique=unique, payload=b'"second"')
                 done = succeed(running, by="w1", result=None)
-                transitions.append(replace(done, then=then))
+                transitions.append(replace(done, then=(then,)))
         answers = await end(storage, *transitions)
         assert {answer.verdict for answer in answers} == {Verdict.APPLIED}
         job = await look(storage, holder)
