@@ -131,6 +131,8 @@ class FlowPlace(msgspec.Struct, frozen=True):
     flow: FlowId
     part: int
     """The number of its part."""
+    added: bool = False
+    """Another member of the part added it by its success."""
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -100,6 +100,11 @@ class FlowStore(Protocol):
     - Delete answers WRONG_STATE for every member: a flow is deleted as a whole.
     - Replacing by key treats a blocked holder like a running one.
     - ``keep=False`` and `MaintenanceStore.prune` do not delete members.
+
+    What a member adds by its success (`Transition.then`) belongs to its part: those that wait for
+    the member wait for these jobs, too. They are counted in that write, before the member's own
+    end, and placed at once. A job that is left out, because its key is held, counts for nothing. In
+    a cancelled flow nothing is added. A follow-up of a failure does not belong to the flow.
     """
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
@@ -127,7 +132,9 @@ class FlowStore(Protocol):
     async def members(
         self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[Member]:
-        """Return a page of a part's jobs, ended or not, in the order in which they were given."""
+        """Return a page of a part's jobs, ended or not, in the order in which they were given.
+        Those that members added are left out.
+        """
         ...
 
     async def act(

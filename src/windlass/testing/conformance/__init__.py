@@ -44,6 +44,7 @@ from windlass.testing.conformance.flows.actions import (
     FlowKeepConformance,
     FlowRetryConformance,
 )
+from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
@@ -136,6 +137,7 @@ __all__ = [
     "FilterConformance",
     "FireConformance",
     "FirstStartConformance",
+    "FlowAddedConformance",
     "FlowCancelConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
@@ -276,6 +278,7 @@ ALL: tuple[type, ...] = (
     FlowStartConformance,
     FlowEndConformance,
     FlowFailureConformance,
+    FlowAddedConformance,
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,

@@ -154,8 +154,9 @@ class MemoryFlows:
             found = self._db.flows.by_id.get(flow)
             if found is None or not 0 <= part < len(found.parts):
                 return []
-            seqs = [seq for seq in found.parts[part].members if seq > after][:limit]
-            return [_member(self._db.rows[seq]) for seq in seqs]
+            rows = [self._db.rows[seq] for seq in found.parts[part].members if seq > after]
+            given = [row for row in rows if row.flow is not None and not row.flow.added]
+            return [_member(row) for row in given[:limit]]
 
     async def find(
         self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50

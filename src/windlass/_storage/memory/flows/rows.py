@@ -78,6 +78,11 @@ class PartRow(msgspec.Struct, eq=False, kw_only=True):
     def tell(self, what: Tidings) -> None:
         self.told = what
 
+    def expect(self, more: int) -> None:
+        """Count jobs that are about to join."""
+        self.counts.total += more
+        self.counts.open += more
+
     def block(self, seq: int) -> None:
         self.blocked[seq] = None
         self.counts.blocked += 1

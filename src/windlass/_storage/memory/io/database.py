@@ -228,6 +228,15 @@ class MemoryDatabase:
             raise LookupError(row.asked.id)
         return self.flows.by_id[row.flow.flow].parts[row.flow.part]
 
+    def join_later(self, job: JobId | None, part: PartRow, now: datetime) -> None:
+        """Let a job that was just stored join the part that expects it; None: it was left out."""
+        if job is None:
+            part.expect(-1)
+            self.flows.spread(part, now)
+        elif (row := self.by_id[job]).flow is None:
+            row.join(FlowPlace(part.flow.asked.id, part.number, added=True))
+            part.members.append(row.seq)
+
     def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
         part = self.part_of(row)
         if row.is_terminal():  # failed, and now discarded: it has ended before

@@ -11,6 +11,7 @@ from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
+from windlass._storage.memory.flows.rows import PartRow
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim
 from windlass._storage.memory.jobs.insert import insert
@@ -31,7 +32,7 @@ class ApplyRules:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
-        self._following: list[NewJob] = []
+        self._following: list[tuple[NewJob, PartRow | None]] = []
         self._unstarted: list[JobRow] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
@@ -43,8 +44,10 @@ class ApplyRules:
         for row in sorted(unstarted, key=lambda row: row.seq):
             self.retake_key(row, now)
         following, self._following = self._following, []
-        for job in following:
-            insert(self._db, job, now)
+        for job, part in following:
+            created = insert(self._db, job, now).created
+            if part is not None:
+                self._db.join_later(job.id if created else None, part, now)
         return answers
 
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
@@ -89,6 +92,8 @@ class ApplyRules:
             solo=transition.solo,
         )
         del self._db.running[row.seq]
+        if verb is transition.verb:
+            self.follow(row, transition.then, verb)
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
@@ -101,9 +106,6 @@ class ApplyRules:
             if not transition.keep and row.flow is None:
                 self._db.remove(row)
         self.tell_gates(row, transition, verb, now)
-        if verb is transition.verb:
-            for job in transition.then:
-                self.follow(job)
 
     def note_start(self, row: JobRow, *, started: bool) -> None:
         """Mark a started job as not expiring; a job that was not started is as it was before."""
@@ -120,9 +122,18 @@ class ApplyRules:
         if self._db.holder(unique.key, now) is None:
             self._db.take_key(row, now)
 
-    def follow(self, job: NewJob) -> None:
-        """Insert what is to happen next, when all has ended; not if its key is held then."""
-        self._following.append(skip_if_key_held(job))
+    def follow(self, row: JobRow, then: Sequence[NewJob], verb: Verb) -> None:
+        """Insert what is to happen next, when all has ended; not if its key is held then.
+
+        What a member adds by its success belongs to its part, and is counted before its end.
+        """
+        part = None
+        if row.flow is not None and verb is Verb.SUCCEED:
+            part = self._db.part_of(row)
+            if part.is_cancelled:
+                return
+            part.expect(len(then))
+        self._following += [(skip_if_key_held(job), part) for job in then]
 
     def tell_gates(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
         """Apply the effect of the outcome on breakers, rates and the queue."""
