@@ -15,19 +15,25 @@ __all__ = [
     "Call",
     "Context",
     "Cron",
+    "Done",
     "Every",
     "Failure",
+    "Flow",
+    "FlowRun",
     "GiveUp",
     "Grants",
+    "Group",
     "Job",
     "Limit",
     "Manual",
+    "Node",
     "Once",
     "Plugin",
     "PreviousRun",
     "Program",
     "Rate",
     "Registrar",
+    "Results",
     "Retry",
     "Secret",
     "Services",
@@ -40,12 +46,15 @@ __all__ = [
     "Windlass",
     "__version__",
     "current",
+    "ended",
     "errors",
 ]
 
 if TYPE_CHECKING:
     from windlass import errors
     from windlass._app.app import Windlass
+    from windlass._client.flow_run import FlowRun
+    from windlass._core.flows.results import Done, Results
     from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
     from windlass._core.limits.backoff import Backoff
     from windlass._core.limits.breaker import Breaker
@@ -56,6 +65,7 @@ if TYPE_CHECKING:
     from windlass._core.values.payload import Secret
     from windlass._plugins.registrar import Plugin, Registrar
     from windlass._tasks.context import Context, SoftTimeout, current
+    from windlass._tasks.flow import Flow, Group, Node, ended
     from windlass._tasks.follow_ups import Failure, Success
     from windlass._tasks.handle import Job
     from windlass._tasks.limits import Limit
@@ -72,19 +82,25 @@ else:
         "Call": "_tasks.task",
         "Context": "_tasks.context",
         "Cron": "_core.schedule.rules",
+        "Done": "_core.flows.results",
         "Every": "_core.schedule.rules",
         "Failure": "_tasks.follow_ups",
+        "Flow": "_tasks.flow",
+        "FlowRun": "_client.flow_run",
         "GiveUp": "_core.job.control",
         "Grants": "_core.values.grants",
+        "Group": "_tasks.flow",
         "Job": "_tasks.handle",
         "Limit": "_tasks.limits",
         "Manual": "_core.schedule.rules",
+        "Node": "_tasks.flow",
         "Once": "_core.schedule.rules",
         "Plugin": "_plugins.registrar",
         "PreviousRun": "_core.schedule.previous_run",
         "Program": "_tasks.options",
         "Rate": "_core.limits.limit",
         "Registrar": "_plugins.registrar",
+        "Results": "_core.flows.results",
         "Retry": "_core.job.control",
         "Secret": "_core.values.payload",
         "Services": "_tasks.services",
@@ -96,6 +112,7 @@ else:
         "Unique": "_tasks.unique",
         "Windlass": "_app.app",
         "current": "_tasks.context",
+        "ended": "_tasks.flow",
     }
 
     def __getattr__(name: str) -> object:

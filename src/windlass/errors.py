@@ -430,6 +430,28 @@ class JobExpired(JobDiscarded):
         super().__init__(job_id, "expired: no worker started it in time")
 
 
+class FlowNotFound(WindlassError, LookupError):
+    """No flow has this id: it never existed, or retention has deleted it."""
+
+    def __init__(self, flow_id: str) -> None:
+        super().__init__(
+            f"No flow {flow_id} is stored. Check the id; ended flows are removed after their "
+            f"retention (keep_succeeded, keep_failed)."
+        )
+        self.flow_id = flow_id
+
+
+class FlowTimeout(WindlassError, TimeoutError):
+    """The flow had not ended when the wait ended. It was not stopped."""
+
+    def __init__(self, flow_id: str, open_jobs: int) -> None:
+        super().__init__(
+            f"Flow {flow_id} is still running, with {open_jobs:,} jobs not ended. Wait again with "
+            f"a longer timeout, or ask `windlass flows explain {flow_id}`."
+        )
+        self.flow_id = flow_id
+
+
 class ResultTimeout(ResultError, TimeoutError):
     """The job had not finished when the wait ended. It was not stopped."""
 

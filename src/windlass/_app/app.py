@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from windlass._app.parts import AppParts
 from windlass._app.sync import BlockingClient
+from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Wake
 from windlass._core.job.event import Event
 from windlass._core.job.ids import id_as_stored
+from windlass._core.job.job import FlowId
 from windlass._core.schedule.rules import Rule
 from windlass._core.values.grants import Grants
 from windlass._schedules.declarations import ScheduleDecorator, ScheduleKeywords
@@ -34,6 +36,7 @@ from windlass._tasks.decorators import (
     TaskDecorator,
     TaskKeywords,
 )
+from windlass._tasks.flow import Flow
 from windlass._tasks.handle import Job
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.services import AttachedServices
@@ -243,6 +246,20 @@ class Windlass:
         ``task.job(id)`` returns a handle that knows the type of the result.
         """
         return Job(self._parts.producer, id_as_stored(job_id), created=False, task=None)
+
+    # --- flows ---
+
+    async def start(self, flow: Flow) -> FlowRun:
+        """Store a flow, whole or not at all, and return its handle.
+
+        After an error, start the same flow again: what was stored is not stored twice. If a running
+        flow holds its ``key``, the handle is that flow's, with ``created=False``.
+        """
+        return await self._parts.producer.start(flow)
+
+    def flow_run(self, flow_id: str | UUID) -> FlowRun:
+        """Return a handle for the id of a flow. It reads nothing until you call its methods."""
+        return FlowRun(self._parts.producer, FlowId(id_as_stored(flow_id)), created=False)
 
     def worker(
         self,

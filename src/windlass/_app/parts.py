@@ -16,11 +16,13 @@ from windlass._app.sync import BlockingClient
 from windlass._client.client import Client
 from windlass._client.connections import Connections, MakeClient
 from windlass._client.transactional import Outbox
-from windlass._core.job.job import JobId
+from windlass._core.job.job import FlowId, JobId
 from windlass._observe.bus import Bus
 from windlass._schedules.declarations import ScheduleRegistry
 from windlass._settings.settings import Settings
 from windlass._storage.open import StorageOpener
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Clock, Seams
@@ -73,6 +75,7 @@ class AppParts:
             loop,
             payload_limit=settings.payload_limit,
             cancel=self._cancel,
+            act_on_flow=self._act_on_flow,
         )
         self.registration: TaskRegistration = TaskRegistration(self.tasks, self.producer)
         self.blocking: BlockingClient = BlockingClient(
@@ -178,6 +181,10 @@ class AppParts:
 
     async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
         return await self.admin.jobs.cancel(job, children=children)
+
+    async def _act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
+        flows = self.admin.flows
+        return await (flows.cancel(flow) if action == "cancel" else flows.retry(flow))
 
 
 def parts_of(app: Windlass) -> AppParts:

@@ -11,15 +11,21 @@ from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
+from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake, check_connection
+from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
-from windlass._core.job.job import ClaimedJob, JobId, JobRecord, NewJob
+from windlass._core.job.job import ClaimedJob, FlowId, JobId, JobRecord, NewJob
 from windlass._observe.current_run import RUN
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords
 from windlass._tasks.context import report_wait, running_job
+from windlass._tasks.flow import Flow
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.propagation import OptionInheritance, inherit_options_many
@@ -48,6 +54,7 @@ class Producer:
         *,
         payload_limit: int,
         cancel: Callable[[JobId, bool], Awaitable[CancelAnswer]],
+        act_on_flow: Callable[[FlowId, FlowAction], Awaitable[ActionResult]],
     ) -> None:
         """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job, and the jobs
         below it if asked to, with an audit record.
@@ -56,6 +63,7 @@ class Producer:
         self._outbox = outbox
         self._loop = loop
         self._cancel = cancel
+        self._act_on_flow = act_on_flow
         self._inheritance = OptionInheritance()
         self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
@@ -221,6 +229,39 @@ class Producer:
 
     async def _define_for(self, calls: Sequence[Call[Any]]) -> None:
         await (await self._connections.client()).define_for(calls)
+
+    # --- flows ---
+
+    async def start(self, flow: Flow) -> FlowRun:
+        """Store a flow, whole or not at all."""
+        plan = flow.plan()
+        if flow.started:
+            message = f"{flow!r} was started already: make a new Flow to run it again"
+            raise InvalidArgument(message)
+        calls = self._checked([call for _, _, call in plan.calls], None, None)
+        client = await self._connections.client()
+        answer = await client.start_flow(plan, calls)
+        flow.close()
+        return FlowRun(self, answer.id, created=answer.created)
+
+    async def flow_graph(self, flow: FlowId) -> FlowGraph:
+        """Read the stored flow; FlowNotFound."""
+        return await (await self._connections.client()).flow_graph(flow)
+
+    async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
+        """Wait for the end of a flow."""
+        return await (await self._connections.client()).wait_for_flow(flow, timeout)
+
+    async def flow_page(
+        self, flow: FlowId, part: int, *, after: int, limit: int
+    ) -> Sequence[Outcome]:
+        """Read jobs of a part."""
+        client = await self._connections.client()
+        return await client.flow_page(flow, part, after=after, limit=limit)
+
+    async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
+        """Cancel or retry a flow, with an audit record."""
+        return await self._act_on_flow(flow, action)
 
     # --- what handles ask ---
 

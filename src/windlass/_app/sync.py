@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.producer import Producer
+from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake
 from windlass._core.job.job import JobRecord
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
+from windlass._tasks.flow import Flow
 from windlass._tasks.handle import Job
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ class BlockingClient:
     ) -> list[Job[R]]:
         """Store calls like ``app.enqueue_many``. A ``connection`` is used on this thread."""
         return self._producer.enqueue_many_sync(calls, ids=ids, connection=connection, wake=wake)
+
+    def start(self, flow: Flow) -> FlowRun:
+        """Store a flow like ``await app.start(flow)``."""
+        return self.run(self._producer.start(flow), instead="app.start(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
         """Wait for a result like ``await job.result(timeout)``."""

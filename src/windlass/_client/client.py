@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from windlass._client.event_log import EventJournal
+from windlass._client.flow_waits import wait_for_flow
 from windlass._client.inserter import Inserter
 from windlass._client.job_events import publish_expired_events
 from windlass._client.new_jobs import (
@@ -24,13 +25,15 @@ from windlass._client.new_jobs import (
 )
 from windlass._client.results import ResultWaiter
 from windlass._client.room import WaitForRoom
+from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.event import JobCoalesced, enqueued_event
-from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.job import FlowId, JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
+from windlass._storage.protocol.flows import FlowGraph, Member, StartedFlow
 from windlass._storage.protocol.jobs import (
     DirectInserts,
     Inserted,
@@ -40,10 +43,13 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass._system.seams import Seams
+from windlass._tasks.flow import FlowPlan
 from windlass._tasks.handle import Job, JobClient
 from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import Call
 from windlass.errors import (
+    FlowNotFound,
+    FlowTimeout,
     JobCancelled,
     JobDiscarded,
     JobExpired,
@@ -361,6 +367,61 @@ class Client:
         for settled in await self._storage.jobs.settled([job]):
             return _value(settled)
         raise ResultTimeout(job, (await self.refresh(job)).state)
+
+    # --- flows ---
+
+    async def start_flow(self, plan: FlowPlan, calls: Sequence[Call[Any]]) -> StartedFlow:
+        """Store a flow. ``calls`` are those of the plan, with what the app added to them."""
+        ids = [job for _, job, _ in plan.calls]
+        try:
+            await self.define_for(calls)
+            jobs = self._new_many(calls, ids)
+            numbers = [part for part, _, _ in plan.calls]
+            flow = NewFlow(
+                id=plan.id,
+                name=plan.name,
+                key=plan.key,
+                expires=plan.expires,
+                parts=plan.parts,
+                jobs=list(zip(numbers, jobs, strict=True)),
+                tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
+            )
+            (answer,) = await self._storage.flows.start([flow])
+        except BaseException as error:
+            self._failed(error, ids)
+            raise
+        if answer.created and not answer.repeated and self._bus.heard:
+            for job in jobs:
+                self._bus.publish(enqueued_event(job))
+        return answer
+
+    async def flow_graph(self, flow: FlowId) -> FlowGraph:
+        """Return the stored flow, or FlowNotFound."""
+        found = await self._storage.flows.graph(flow)
+        if found is None:
+            raise FlowNotFound(flow)
+        return found
+
+    async def flow_page(
+        self, flow: FlowId, part: int, *, after: int, limit: int
+    ) -> Sequence[Member]:
+        """Return jobs of a part, in order."""
+        return await self._storage.flows.members(flow, part, after=after, limit=limit)
+
+    async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
+        """Wait for the end of a flow; FlowTimeout."""
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        scope = asyncio.timeout(seconds)
+        try:
+            async with scope:
+                return await wait_for_flow(self._storage, flow)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        found = (await self.flow_graph(flow)).flow
+        if found.state is not FlowState.RUNNING:
+            return found
+        raise FlowTimeout(flow, found.open)
 
     async def close(self) -> None:
         """Finish what is under way."""

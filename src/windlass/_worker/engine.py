@@ -18,6 +18,7 @@ from windlass._worker.finish.decisions import Decisions
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.finish.follow_ups import define_limits
 from windlass._worker.registration import Registration
+from windlass._worker.run.arguments import FlowArguments
 from windlass._worker.run.context_host import WorkerContextHost
 from windlass._worker.run.execution import ActiveRuns, EndedRuns, OwnTask, RunLimits
 from windlass._worker.run.log_store import LogCollector
@@ -79,6 +80,7 @@ class Engine:
             transactions=transactions,
             unrunnable=unrunnable,
             own=self.own,
+            arguments=FlowArguments(storage),
             children=self.children,
         )
         self.runner: Runner = self._runner(self.finisher, active, parts)

@@ -17,6 +17,14 @@ from typing import Annotated, Any, TypeVar, Union
 
 import msgspec
 
+from windlass._core.flows.pending import (
+    Pending,
+    PlaceholderMet,
+    collect,
+    mark_pending,
+    wanted_in,
+)
+from windlass._core.flows.results import Results, results_of
 from windlass._core.values.redaction import secret_tags
 from windlass._core.values.secret_types import SECRET, secrets_of
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
@@ -43,6 +51,8 @@ _NOT_STORABLE = (
 
 
 def _to_builtin(value: object) -> object:
+    if type(value) is Pending:
+        return mark_pending(value)
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")  # a pydantic model
@@ -56,6 +66,8 @@ def _to_builtin(value: object) -> object:
 def _from_builtin(wanted: type[Any], value: object) -> object:
     if wanted is object:
         return value
+    if (typing.get_origin(wanted) or wanted) is Results:
+        return results_of(wanted, value, _from_builtin)
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)
@@ -216,12 +228,33 @@ class Codec:
             # Decoding what was just encoded is what the worker will do: a value of the wrong type
             # fails here, at the caller, and not an hour later in a worker's log.
             self._decode(payload)
+        except PlaceholderMet:
+            payload = self._encode_pending(call)
         except _NOT_STORABLE as error:
             message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
             raise PayloadError(message) from error
         if len(payload) > limit:
             what = f"the payload of {self._function.__qualname__}"
             raise PayloadTooLarge(what, len(payload), limit)
+        return payload
+
+    def _encode_pending(self, call: msgspec.Struct) -> bytes:
+        """Encode a call that takes results of its flow. The other arguments are checked."""
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(call).items()
+            if value is not msgspec.UNSET
+        }
+        payload = collect(given, _ENCODER)
+        waiting = {one.place[0] for one in wanted_in(payload)}
+        kinds = typing.get_type_hints(self._struct, include_extras=True)
+        try:
+            for name, value in given.items():
+                if name not in waiting:
+                    _check(value, kinds[name])
+        except _NOT_STORABLE as error:
+            message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
+            raise PayloadError(message) from error
         return payload
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -315,6 +348,11 @@ class Codec:
         except _NOT_STORABLE as error:
             message = f"the stored result of {self._function.__qualname__} does not fit: {error}"
             raise PayloadError(message) from error
+
+
+def _check(value: object, kind: Any) -> None:
+    """Refuse a value that a worker could not decode."""
+    msgspec.json.decode(_to_json(value), type=kind, dec_hook=_from_builtin)
 
 
 def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:

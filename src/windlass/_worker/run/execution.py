@@ -81,6 +81,10 @@ class Execution(CancelToken, kw_only=True):
         self.why = why
         return True
 
+    def take(self, job: ClaimedJob) -> None:
+        """Run the job with other arguments: the results that it waited for are among them."""
+        self.job = job
+
     def move(self, *, on_loop: bool) -> None:
         """Note whether cancelling the body reaches what runs now."""
         self.on_loop = on_loop

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass._core.flows.pending import has_pending
 from windlass._core.job import outcome as core
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import RUN
+from windlass._storage.shared.errors import is_retryable
 from windlass._tasks.context import Context, ContextHost, current
 from windlass._tasks.hooks import Middleware, call_through_middleware
 from windlass._tasks.options import Program
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
     from windlass._worker.claim.slots import Slots
     from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
+    from windlass._worker.run.arguments import FlowArguments
     from windlass._worker.run.log_store import LogCollector
     from windlass._worker.run.progress import ProgressReporter
     from windlass._worker.run.transaction_finish import FinishInTransaction
@@ -75,6 +78,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     transactions: FinishInTransaction
     unrunnable: UnrunnableJobs
     own: OwnTask
+    arguments: FlowArguments
     children: ChildPool | None
     """None: tasks that ask for a process of their own run in this one."""
 
@@ -121,7 +125,10 @@ class Runner:
         create_task, active = asyncio.get_running_loop().create_task, self.active
         for job in jobs:
             active[job.claim] = run = Execution(job=job)
-            self.bodies[job.claim] = create_task(self._live(run))
+            waits = job.flow is not None and has_pending(job.payload)
+            self.bodies[job.claim] = create_task(
+                self._live_with_results(run) if waits else self._live(run)
+            )
 
     def stop(self, claim: Claim, why: StopCause) -> bool:
         """Ask a run to end; False when it is not running here."""
@@ -190,6 +197,21 @@ class Runner:
         self._programs.close()
         if self._children is not None:
             self._children.close()
+
+    async def _live_with_results(self, run: Execution) -> None:
+        """Read the results that the job takes, then run it. If the store does not answer, the job
+        is given back at no cost.
+        """
+        try:
+            if self._worker is not None:
+                run.take(await self._worker.arguments.fill(run.job))
+        except BaseException as error:  # noqa: BLE001 -- a run must end in every case
+            if run.why is None and not is_retryable(error):
+                self._end(run, self._errors.judge(run, error))
+            else:
+                self._end(run, stopped_outcome(run.why or StopCause.INTERRUPT, started=False))
+            return
+        await self._live(run)
 
     async def _live(self, run: Execution) -> None:
         job = run.job

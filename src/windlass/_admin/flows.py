@@ -1,0 +1,85 @@
+"""Flows: list them, look at one, cancel it, retry what failed, count again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass._admin.session import AdminSession
+from windlass._core.flows.flow import FlowRecord, FlowState
+from windlass._core.job.job import FlowId
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction, FlowFilter, FlowGraph
+from windlass.errors import FlowNotFound
+
+__all__ = ["FlowAdmin"]
+
+_AT_ONCE = 100
+"""Flows in one step of a recount."""
+
+
+class FlowAdmin:
+    """``app.admin.flows``: flows, and what people do about them."""
+
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
+
+    async def list(
+        self,
+        *,
+        states: Sequence[FlowState] | None = None,
+        name: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[FlowRecord]:
+        """List flows, newest first. ``before``: the ``number`` of the last one of the page before.
+
+        ``states`` may be words: ``states=["running"]``.
+        """
+        wanted = FlowFilter(
+            states=None if states is None else [FlowState(state) for state in states],
+            name=name,
+            key=key,
+            tenant=tenant,
+        )
+        store = (await self._session.storage()).flows
+        return await store.find(wanted, before=before, limit=limit)
+
+    async def get(self, flow: str) -> FlowGraph:
+        """Return a flow with its parts and their counts; FlowNotFound."""
+        found = await (await self._session.storage()).flows.graph(FlowId(flow))
+        if found is None:
+            raise FlowNotFound(flow)
+        return found
+
+    async def cancel(self, flow: str) -> ActionResult:
+        """Cancel what waits, and ask what runs to stop. "wrong_state" if the flow has ended."""
+        return await self._act(flow, "cancel")
+
+    async def retry(self, flow: str) -> ActionResult:
+        """Run again what failed, and what that has stopped. "wrong_state" if the flow runs or has
+        succeeded, "conflict" if another running flow holds its key.
+        """
+        return await self._act(flow, "retry")
+
+    async def recount(self, *, repair: bool = False) -> Sequence[str]:
+        """Compare the counts of all flows with their jobs, and return what does not agree.
+        ``repair`` corrects the counts.
+        """
+        store = (await self._session.storage()).flows
+        wrong: list[str] = []
+        after: int | None = 0
+        while after is not None:
+            found = await store.recount(after=after, limit=_AT_ONCE, repair=repair)
+            wrong += found.wrong
+            after = found.next
+        return wrong
+
+    async def _act(self, flow: str, action: FlowAction) -> ActionResult:
+        store = (await self._session.storage()).flows
+        note = self._session.note(f"flows.{action}", f"flow {flow}")
+        (answer,) = await store.act([FlowId(flow)], action, note)
+        if answer is ActionResult.UNKNOWN:
+            raise FlowNotFound(flow)
+        return answer

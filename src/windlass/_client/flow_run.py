@@ -1,0 +1,108 @@
+"""`FlowRun`, the handle of a started flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.results import Outcome, Results
+from windlass._core.job.job import FlowId, JobId
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction, FlowGraph
+from windlass._tasks.flow import Group, Node
+from windlass._tasks.handle import Job, JobClient
+
+__all__ = ["FlowClient", "FlowRun"]
+
+R = TypeVar("R")
+
+
+class FlowClient(JobClient, Protocol):
+    """The calls that a handle makes about its flow."""
+
+    async def flow_graph(self, flow: FlowId) -> FlowGraph:
+        """Read the stored flow; FlowNotFound."""
+        ...
+
+    async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
+        """Wait for its end."""
+        ...
+
+    async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
+        """Cancel or retry it."""
+        ...
+
+    async def flow_page(
+        self, flow: FlowId, part: int, *, after: int, limit: int
+    ) -> Sequence[Outcome]:
+        """Read jobs of a part."""
+        ...
+
+
+class _Reader:
+    """Reads the results of a group for a caller that is no job."""
+
+    def __init__(self, client: FlowClient) -> None:
+        self._client = client
+
+    async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
+        return await self._client.flow_page(flow, part, after=after, limit=limit)
+
+    def page_here(self, *_: Any, **__: Any) -> Sequence[Outcome]:
+        message = "use `async for`: these results are read on an event loop"
+        raise TypeError(message)
+
+
+class FlowRun:
+    """The handle of a started flow: read it, wait for its end, cancel it, retry what failed."""
+
+    __slots__ = ("_client", "created", "id")
+
+    def __init__(self, client: FlowClient, flow: FlowId, *, created: bool) -> None:
+        """Make a handle. Users get one from ``app.start(flow)`` or ``app.flow_run(id)``."""
+        self._client = client
+        self.id: FlowId = flow
+        """The flow's id."""
+        self.created: bool = created
+        """False if a running flow with the same key was found and is the answer."""
+
+    def __repr__(self) -> str:
+        return f"<FlowRun {self.id}{'' if self.created else ' (found)'}>"
+
+    async def refresh(self) -> FlowRecord:
+        """Read the stored flow. FlowNotFound if it never existed, or has been deleted."""
+        return (await self._client.flow_graph(self.id)).flow
+
+    async def graph(self) -> FlowGraph:
+        """Read the flow with its parts and their counts."""
+        return await self._client.flow_graph(self.id)
+
+    async def wait(self, timeout: timedelta | float | None = None) -> FlowRecord:
+        """Wait until all of its jobs have ended, and return the flow.
+
+        ``timeout``: seconds or a timedelta; ResultTimeout after that, and the flow is not stopped.
+        """
+        return await self._client.wait_for_flow(self.id, timeout)
+
+    async def result(self, node: Node[R], timeout: timedelta | float | None = None) -> R:
+        """Wait for the result of one node, as `Job.result` does."""
+        job: Job[R] = Job(self._client, JobId(node.id), created=False, task=None)
+        return await job.result(timeout)
+
+    def results(self, group: Group[R]) -> Results[R]:
+        """Return the results of a group, in the order of its jobs. Wait for the flow before."""
+        return Results(self.id, group.part, _Reader(self._client), group.decode)
+
+    async def cancel(self) -> ActionResult:
+        """Cancel what waits, and ask what runs to stop. Returns "done", or "wrong_state" if the
+        flow has ended.
+        """
+        return await self._client.act_on_flow(self.id, "cancel")
+
+    async def retry(self) -> ActionResult:
+        """Run again what failed, and what that has stopped. Returns "done", "wrong_state" if it
+        runs or has succeeded, or "conflict" if another running flow holds its key.
+        """
+        return await self._client.act_on_flow(self.id, "retry")

@@ -1,0 +1,170 @@
+"""Results that are not there yet, as arguments of calls.
+
+A call may take the result of another node of its flow. Its payload then has null in that place, and
+a list of the places under a name that no parameter can have. The worker fills them in before the
+run.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from windlass._core.job.job import FlowId
+from windlass.errors import InvalidArgument
+
+__all__ = [
+    "Pending",
+    "Place",
+    "PlaceholderMet",
+    "Wanted",
+    "collect",
+    "fill",
+    "has_pending",
+    "mark_pending",
+    "pending_part",
+    "wanted_in",
+]
+
+_KEY = "$results"
+_MARK = b'{"' + _KEY.encode() + b'":'
+
+Place = tuple[str | int, ...]
+"""The way to a value in the arguments: a name, then keys and indexes."""
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """What belongs in one place of the arguments."""
+
+    place: Place
+    kind: Literal["job", "part"]
+    """The result of one job, or the results of all jobs of a part."""
+    source: str
+    """The job's id, or flow and number of the part."""
+
+    def part_of(self, flow: FlowId) -> int | None:
+        """Return the number of the part; None: it is one of another flow."""
+        owner, _, number = self.source.partition("/")
+        return int(number) if owner == flow else None
+
+
+class Pending:
+    """Stands for a result until the flow runs. Not a value: using it as one is an error."""
+
+    __slots__ = ("_title", "kind", "source")
+
+    def __init__(self, kind: Literal["job", "part"], source: str, title: str) -> None:
+        self.kind, self.source = kind, source
+        self._title = title
+
+    def __repr__(self) -> str:
+        return f"<result of {self._title}, known when the flow runs>"
+
+    def _refuse(self, *_: object) -> NoReturn:
+        message = (
+            f"the result of {self._title} is not known before the flow runs: pass it to a task's "
+            f"call, and compute with it in the task"
+        )
+        raise InvalidArgument(message)
+
+    __bool__ = __iter__ = __len__ = __getitem__ = __add__ = __call__ = __await__ = _refuse
+    __int__ = __float__ = __contains__ = _refuse
+
+
+def pending_part(flow: FlowId, part: int, title: str) -> Pending:
+    """Return what stands for the results of a part."""
+    return Pending("part", f"{flow}/{part}", title)
+
+
+class Collected:
+    """The placeholders that one encoding met."""
+
+    def __init__(self) -> None:
+        self.found: list[Pending] = []
+
+    def mark(self, pending: Pending) -> str:
+        """Return the text that stands for it in the JSON: no text of the user's is equal."""
+        self.found.append(pending)
+        return f"{_KEY}:{id(self)}:{len(self.found) - 1}"
+
+    def index(self, text: object) -> int | None:
+        """Return which one a text of the JSON stands for."""
+        start = f"{_KEY}:{id(self)}:"
+        if not isinstance(text, str) or not text.startswith(start):
+            return None
+        number = text[len(start) :]
+        known = number.isdecimal() and int(number) < len(self.found)
+        return int(number) if known else None
+
+
+_COLLECTED: contextvars.ContextVar[Collected | None] = contextvars.ContextVar(
+    "windlass_pending", default=None
+)
+
+
+class PlaceholderMet(Exception):
+    """Arguments hold a `Pending`: they must be encoded by `collect`."""
+
+
+def mark_pending(pending: Pending) -> str:
+    """Encode a placeholder, for `collect`."""
+    collected = _COLLECTED.get()
+    if collected is None:
+        raise PlaceholderMet
+    return collected.mark(pending)
+
+
+def collect(arguments: Mapping[str, Any], encoder: msgspec.json.Encoder) -> bytes:
+    """Encode arguments that hold placeholders."""
+    collected = Collected()
+    token = _COLLECTED.set(collected)
+    try:
+        tree: dict[str, Any] = msgspec.json.decode(encoder.encode(arguments))
+    finally:
+        _COLLECTED.reset(token)
+    wanted = [
+        Wanted(place, collected.found[number].kind, collected.found[number].source)
+        for place, number in _places(tree, collected, ())
+    ]
+    for one in wanted:
+        _put(tree, one.place, None)
+    return encoder.encode({_KEY: wanted, **tree})
+
+
+def _places(value: object, collected: Collected, place: Place) -> Iterable[tuple[Place, int]]:
+    if (number := collected.index(value)) is not None:
+        yield place, number
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _places(inner, collected, (*place, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _places(inner, collected, (*place, index))
+
+
+def _put(tree: Any, place: Place, value: object) -> None:
+    for step in place[:-1]:
+        tree = tree[step]
+    tree[place[-1]] = value
+
+
+def has_pending(payload: bytes) -> bool:
+    """Return whether a payload waits for results. Cheap: asked for every member of a flow."""
+    return payload.startswith(_MARK)
+
+
+def wanted_in(payload: bytes) -> Sequence[Wanted]:
+    """Return what belongs into the places of a payload."""
+    return msgspec.convert(msgspec.json.decode(payload)[_KEY], list[Wanted])
+
+
+def fill(payload: bytes, values: Sequence[object]) -> bytes:
+    """Return the payload with a value in each place, in the order of `wanted_in`."""
+    tree = msgspec.json.decode(payload)
+    wanted = msgspec.convert(tree.pop(_KEY), list[Wanted])
+    for one, value in zip(wanted, values, strict=True):
+        _put(tree, one.place, value)
+    return msgspec.json.encode(tree)

@@ -1,0 +1,146 @@
+"""`Results`: what the jobs of a part returned, read in pages while the handler runs."""
+
+from __future__ import annotations
+
+import contextvars
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.state import State
+from windlass.errors import JobCancelled, JobFailed
+
+__all__ = ["READER", "Done", "Outcome", "Results", "ResultsReader", "results_of"]
+
+T = TypeVar("T")
+
+PAGE = 500
+"""Results in one question to the store."""
+
+
+class Outcome(Protocol):
+    """An ended job, as the store has it."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def result(self) -> bytes | None: ...
+    @property
+    def error_kind(self) -> str: ...
+    @property
+    def error_message(self) -> str: ...
+
+
+class ResultsReader(Protocol):
+    """Reads the jobs of a part, for handlers on an event loop and for those on threads."""
+
+    async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
+        """Return the next jobs of a part, in order."""
+        ...
+
+    def page_here(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
+        """Do the same from a thread without an event loop."""
+        ...
+
+
+READER: contextvars.ContextVar[ResultsReader] = contextvars.ContextVar("windlass_results")
+"""Set where arguments are decoded: `Results` made there read through it."""
+
+
+class Done(msgspec.Struct, Generic[T], frozen=True):
+    """A job that has ended, with its value or its error."""
+
+    job: JobId
+    state: State
+    value: T | None = None
+    """The result; None if it did not succeed."""
+    error: str = ""
+    """The kind and message of its last error."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.state is State.SUCCEEDED
+
+
+class Results(Generic[T]):
+    """The results of all jobs of a group, in the order in which the jobs were added.
+
+    ``async for value in results`` in a coroutine, ``for value in results`` in a plain function.
+    They are read in pages, so a group of any size fits into memory. Iterating raises the error of
+    the first job that did not succeed; `outcomes` returns values and errors.
+    """
+
+    def __init__(
+        self, flow: FlowId, part: int, reader: ResultsReader, decode: Callable[[bytes | None], T]
+    ) -> None:
+        self._flow, self._part = flow, part
+        self._reader, self._decode = reader, decode
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        async for one in self._read():
+            yield self._value(one)
+
+    def __iter__(self) -> Iterator[T]:
+        for one in self._read_here():
+            yield self._value(one)
+
+    async def outcomes(self) -> AsyncIterator[Done[T]]:
+        """Return the jobs with their values or errors, one after the other."""
+        async for one in self._read():
+            yield self._done(one)
+
+    def outcomes_sync(self) -> Iterator[Done[T]]:
+        """Do the same in a plain function."""
+        for one in self._read_here():
+            yield self._done(one)
+
+    async def list(self) -> list[T]:
+        """Return all values at once."""
+        return [value async for value in self]
+
+    async def _read(self) -> AsyncIterator[Outcome]:
+        after = 0
+        while page := await self._reader.page(self._flow, self._part, after=after, limit=PAGE):
+            for one in page:
+                yield one
+            after = page[-1].seq
+
+    def _read_here(self) -> Iterator[Outcome]:
+        after = 0
+        while page := self._reader.page_here(self._flow, self._part, after=after, limit=PAGE):
+            yield from page
+            after = page[-1].seq
+
+    def _value(self, one: Outcome) -> T:
+        if one.state is State.SUCCEEDED:
+            return self._decode(one.result)
+        if one.state is State.FAILED:
+            raise JobFailed(one.id, one.error_kind, one.error_message)
+        raise JobCancelled(one.id)
+
+    def _done(self, one: Outcome) -> Done[T]:
+        if one.state is State.SUCCEEDED:
+            return Done(one.id, one.state, self._decode(one.result))
+        error = f"{one.error_kind}: {one.error_message}" if one.error_kind else one.state.value
+        return Done(one.id, one.state, None, error)
+
+
+def results_of(wanted: Any, value: object, hook: Callable[[type[Any], object], object]) -> object:
+    """Return the `Results` that a stored argument stands for. ``wanted`` is its annotation."""
+    (kind,) = typing.get_args(wanted) or (Any,)
+    source = msgspec.convert(value, dict[str, Any])
+
+    def decode(result: bytes | None) -> Any:
+        if result is None:
+            return None
+        return msgspec.json.decode(result, type=kind, dec_hook=hook)
+
+    return Results(FlowId(source["flow"]), source["part"], READER.get(), decode)
