@@ -14,6 +14,7 @@ from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.pending import has_pending
 from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
 from windlass._core.job.job import ClaimedJob, FlowId, JobId, JobRecord, NewJob
@@ -25,7 +26,7 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords
 from windlass._tasks.context import report_wait, running_job
-from windlass._tasks.flow import Flow
+from windlass._tasks.flow import Flow, refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.propagation import OptionInheritance, inherit_options_many
@@ -97,6 +98,8 @@ class Producer:
         """Return a call with what it inherits from the running job. Refuse tasks of other apps."""
         if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
+        if has_pending(call.payload):
+            refuse_pending(call)
         if (context := RUN.get(None)) is not None:
             call = self._inheritance.inherit(call, context.claimed)
         return call
@@ -139,7 +142,7 @@ class Producer:
         wake: Wake | None = None,
     ) -> list[Job[R]]:
         """Store calls in one transaction, all or none; the handles are in order."""
-        every = self._checked(calls, connection, wake)
+        every = self._checked_alone(calls, connection, wake)
         given = None if ids is None else job_ids_of(ids, len(every))
         return await self._store_many(every, given, connection, wake)
 
@@ -169,7 +172,7 @@ class Producer:
         wake: Wake | None = None,
     ) -> list[Job[R]]:
         """Do the same from code without an event loop; a ``connection`` is used on this thread."""
-        every = self._checked(calls, connection, wake)
+        every = self._checked_alone(calls, connection, wake)
         given = None if ids is None else job_ids_of(ids, len(every))
         if connection is not None and (store := self._outbox.store()) is not None:
             if any(map(needs_limits, every)) and not self._loop.is_here():
@@ -204,6 +207,16 @@ class Producer:
         self._check_tasks(every)
         return every if (job := running_job()) is None else inherit_options_many(every, job)
 
+    def _checked_alone(
+        self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call[R]]:
+        """Check calls that belong to no flow."""
+        every = self._checked(calls, connection, wake)
+        for call in every:
+            if has_pending(call.payload):
+                refuse_pending(call)
+        return every
+
     def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
         """Return calls as the jobs that ``job`` adds to its success. From any thread; stores
         nothing.
@@ -212,6 +225,8 @@ class Producer:
         if self.hooks.enqueue_hooks:
             calls = [self.hooks.changed_call(call) for call in calls]
         for call in calls:
+            if has_pending(call.payload):
+                refuse_pending(call)
             if call.options.connection is not None:
                 message = (
                     f"a call of {call.task.name} was made with options(connection=...), and "

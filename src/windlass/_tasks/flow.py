@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    cast,
+)
 
 import msgspec
 
@@ -23,7 +33,7 @@ from windlass.errors import InvalidArgument
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
 
-__all__ = ["Ended", "Flow", "FlowPlan", "Group", "Node", "Upstream", "ended"]
+__all__ = ["Ended", "Flow", "FlowPlan", "Group", "Node", "Upstream", "ended", "refuse_pending"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -377,6 +387,15 @@ class Flow:
                     )
                     raise InvalidArgument(message)
         return list(dict.fromkeys(found))
+
+
+def refuse_pending(call: Call[Any]) -> NoReturn:
+    """Refuse a call that takes the result of a node, outside its flow."""
+    message = (
+        f"a call of {call.task.name} takes a result of a flow, so it must be added to that flow: "
+        f"flow.add(call)"
+    )
+    raise InvalidArgument(message)
 
 
 def _check_call(call: object, what: str) -> None:

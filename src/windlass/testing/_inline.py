@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -17,7 +17,9 @@ from windlass._client.client import Client
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL, State
 from windlass._storage.protocol.actions import AuditNote, RunNow
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._system.seams import new_job_id
+from windlass._tasks.flow import FlowPlan
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Call
 from windlass.errors import JobFailed, WindlassError
@@ -93,6 +95,27 @@ class InlineClient(Client):
     async def enqueue_many(
         self, calls: Sequence[Call[R]], ids: Sequence[JobId] | None = None
     ) -> list[Job[R]]:
+        async with self._one_deeper():
+            jobs = await super().enqueue_many(calls, ids)
+            await self._run([job.id for job in jobs if job.created or job.replaced])
+        return jobs
+
+    async def start_flow(self, plan: FlowPlan, calls: Sequence[Call[Any]]) -> StartedFlow:
+        async with self._one_deeper():
+            started = await super().start_flow(plan, calls)
+            if started.created:
+                await self._run([job for _, job, _ in plan.calls])
+        return started
+
+    async def _run(self, created: Sequence[JobId]) -> None:
+        async with make_stepper(self._app, change=_unlimited) as stepper:
+            await _run_to_their_end(stepper, created)
+            added = await _run_what_follows(self._app, stepper, created)
+            if self._errors == "raise":
+                await _raise_failures(stepper, [*created, *added])
+
+    @asynccontextmanager
+    async def _one_deeper(self) -> AsyncIterator[None]:
         depth = _DEPTH.get()
         if depth >= _DEEPEST:
             message = (
@@ -100,18 +123,11 @@ class InlineClient(Client):
                 f"never ends in inline mode: use windlass.testing.drain for it."
             )
             raise TooDeep(message)
-        jobs = await super().enqueue_many(calls, ids)
         entered = _DEPTH.set(depth + 1)
         try:
-            async with make_stepper(self._app, change=_unlimited) as stepper:
-                created = [job.id for job in jobs if job.created or job.replaced]
-                await _run_to_their_end(stepper, created)
-                added = await _run_what_follows(self._app, stepper, created)
-                if self._errors == "raise":
-                    await _raise_failures(stepper, [*created, *added])
+            yield
         finally:
             _DEPTH.reset(entered)
-        return jobs
 
     def _new_many(self, calls: Sequence[Call[Any]], ids: Sequence[JobId]) -> list[NewJob]:
         """Make the jobs without limits: limits delay the start, and here nothing waits."""
