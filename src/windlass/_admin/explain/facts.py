@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass._admin.explain.flows import FlowFacts
 from windlass._core.job.job import Attempt, JobRecord, LimitUse
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
@@ -130,6 +131,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     running: Sequence[JobRecord] = ()
     """Jobs that may hold what it needs, the newest first; not all of them, where there are many."""
     line: QueueAhead = QueueAhead()
+    flow: FlowFacts | None = None
+    """What a blocked job waits for."""
 
 
 async def gather(storage: Storage, job: JobRecord) -> JobFacts:
