@@ -61,7 +61,10 @@ class Node(Generic[R_co]):
     """A job of a flow. Made by `Flow.add`."""
 
     def __init__(self, flow: Flow, part: int, job: JobId, name: str) -> None:
-        self._flow, self.part, self.name = flow, part, name
+        self._flow: Flow = flow
+        self.part: int = part
+        """The number of its part."""
+        self.name: str = name
         self.id: JobId = job
         """The id that its job will have."""
 
@@ -98,8 +101,9 @@ class Group(Generic[R_co]):
         part: int | None = None,
         decode: Callable[[bytes | None], R_co] = decode_any,
     ) -> None:
-        self._flow, self.name = flow, name
-        self._part = part
+        self._flow: Flow = flow
+        self.name: str = name
+        self._part: int | None = part
         self.decode: Callable[[bytes | None], R_co] = decode
         """Decodes a stored result of its jobs."""
         self._nodes: list[Upstream] = []
@@ -167,7 +171,7 @@ class Ended:
     """A node or group of which only the end matters."""
 
     def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
+        self.upstream: Upstream = upstream
 
 
 def ended(upstream: Upstream) -> Ended:
@@ -198,11 +202,11 @@ class Flow:
         expires: timedelta | float | str | None = None,
         priority: int | None = None,
     ) -> None:
-        self.name = name
+        self.name: str = name
         self.id: FlowId = FlowId(new_job_id())
         """The id that it will have."""
-        self.key = key
-        self.started = False
+        self.key: str | None = key
+        self.started: bool = False
         self._expires = None if expires is None else duration(expires, "expires")
         self._priority = priority
         self._parts: list[NewPart] = []
