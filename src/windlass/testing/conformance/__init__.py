@@ -40,7 +40,6 @@ from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.gauges import GaugeConformance
-from windlass.testing.conformance.jobs.added_jobs import AddedJobConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
 from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
@@ -54,7 +53,10 @@ from windlass.testing.conformance.jobs.outlook import OutlookConformance
 from windlass.testing.conformance.jobs.repeated_ids import RepeatedIdConformance
 from windlass.testing.conformance.jobs.retry import RetryConformance
 from windlass.testing.conformance.jobs.solo_runs import SoloConformance
-from windlass.testing.conformance.jobs.success_jobs import SuccessJobConformance
+from windlass.testing.conformance.jobs.success_jobs import (
+    AddedJobConformance,
+    SuccessJobConformance,
+)
 from windlass.testing.conformance.jobs.unknown_tasks import UnknownTaskConformance
 from windlass.testing.conformance.journal import EventConformance, LogConformance
 from windlass.testing.conformance.limits.breaker_trials import BreakerTrialConformance
