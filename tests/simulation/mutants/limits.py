@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.invariants.limits import ADDED
 from tests.simulation.mutants.jobs import Patch, mutant
 from windlass._core.job.outcome import Succeeded
 from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import decide
 from windlass._core.limits.cooldown import MAX_STEPS
 from windlass._core.limits.limit import Rate, admit
 from windlass._storage.memory import MemoryDatabase
@@ -27,6 +27,7 @@ from windlass._storage.sqlite.jobs import apply as sqlite_apply
 from windlass._storage.sqlite.jobs import claim as sqlite_claim
 from windlass._storage.sqlite.jobs import insert as sqlite_insert
 from windlass._storage.sqlite.limits import budgets as sqlite_gates
+from windlass._worker.finish import decisions
 from windlass._worker.liveness.reaper import Reaper
 from windlass._worker.run.execution import Execution
 
@@ -321,17 +322,20 @@ def a_success_is_stored_with_one_of_its_jobs(patch: Patch) -> None:
 
 
 @mutant("memory", "F6 added jobs", first=4)
-def a_refused_success_stores_its_jobs(patch: Patch) -> None:
-    end = ApplyRules.end
+def what_a_run_added_is_stored_with_any_end(patch: Patch) -> None:
+    left: dict[Any, Any] = {}
+    close = Execution.close
 
-    def late(self: ApplyRules, transition: Any, now: datetime) -> Any:
-        answer = end(self, transition, now)
-        for job in transition.then if answer.verdict is Verdict.REFUSED else ():
-            if job.task == ADDED:
-                self.follow(job)
-        return answer
+    def keep(self: Execution, outcome: Any) -> Any:
+        left[self.job.claim] = tuple(self.added or ())
+        return close(self, outcome)
 
-    patch(ApplyRules, "end", late)
+    def bring(job: Any, *args: Any, **options: Any) -> Any:
+        made = decide(job, *args, **options)
+        return msgspec.structs.replace(made, then=left.pop(job.claim, ()))
+
+    patch(Execution, "close", keep)
+    patch(decisions, "decide", bring)
 
 
 @mutant("memory", "F6 added jobs", first=4)
@@ -351,7 +355,7 @@ def a_retry_keeps_the_jobs_of_the_run_before(patch: Patch) -> None:
 
 @mutant("sqlite", "F6 added jobs", first=4)
 def a_success_in_sql_is_stored_with_the_first_of_its_jobs(patch: Patch) -> None:
-    insert = sqlite_apply.insert
+    insert = sqlite_insert.insert
     patch(
         sqlite_apply,
         "insert",
