@@ -24,12 +24,11 @@ from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
-from windlass._tasks.call import CallKeywords
+from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.flow import Flow, refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
-from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
 from windlass.errors import InvalidArgument

@@ -58,7 +58,7 @@ _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transition]) -> Applied:
     """`JobStore.apply` at the instant ``now``."""
-    announced = [job for transition in transitions for job in transition.then]
+    announced = [job for one in transitions if one.then for job in one.then]
     if announced:
         require_limits(connection, announced)
     following: list[NewJob] = []
