@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.outcome import Raised
 from windlass._core.job.state import State
-from windlass._core.job.transition import fail, succeed
+from windlass._core.job.transition import fail, retry, succeed
 from windlass._storage.protocol.actions import Cancel, Discard
+from windlass._storage.protocol.jobs import Verdict
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
@@ -27,7 +30,6 @@ from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
     OOPS,
-    a_worker,
     at_most,
     claim,
     end,
@@ -152,11 +154,14 @@ class FlowEndConformance:
         plan.part("a")
         plan.part("b", after=["a"])
         await start(storage, plan)
-        (job,) = await claim(storage)
-        await storage.workers.register(a_worker("w2"))
-        await storage.workers.bury("w1")
-        await end(storage, succeed(job, by="other", result=None))
+        (late,) = await claim(storage)
+        await end(storage, retry(late, by="reaper", error=OOPS, delay=timedelta(0)))
+        (answer,) = await end(storage, succeed(late, by="w1", result=None))
+        assert answer.verdict is Verdict.REFUSED
+        waiting = await part(storage, plan, "a")
+        assert (waiting.open, waiting.succeeded) == (1, 0)
         assert await agree(storage)
+        assert await run_all(storage) == ["a", "b"]
 
     async def test_a_member_that_is_not_kept_stays_until_its_flow_goes(
         self, storage: Storage
