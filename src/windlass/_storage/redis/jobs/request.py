@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from windlass._core.job.job import FollowUp, LimitUse, NewJob, OnLost
+from windlass._core.job.job import FlowId, FlowPlace, FollowUp, LimitUse, NewJob, OnLost
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import lane_key
@@ -20,7 +20,9 @@ __all__ = [
     "JobExtras",
     "JobRequest",
     "decode_request",
+    "is_blocked",
     "key_and_limits",
+    "place_of",
     "read_text",
     "readable_request",
     "request_record",
@@ -47,6 +49,9 @@ _HEAD = 37
 _TEXT = struct.Struct(">BH")
 _BYTES = struct.Struct(">BI")
 _LENGTH = struct.Struct(">H")
+_MEMBERSHIP = struct.Struct(">16sIB")
+_ADDED, _BLOCKED = 1, 2
+"""Flags of a membership."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -84,6 +89,8 @@ class JobRequest(msgspec.Struct, array_like=True):
     special: bytes | None
     payload: bytes
     extras: JobExtras | None
+    membership: bytes | None = None
+    """Of a member of a flow: how it is due, then its place in the flow. See `place_of`."""
 
 
 decode_request = msgspec.msgpack.Decoder(JobRequest).decode
@@ -159,6 +166,19 @@ def _extras_of(job: NewJob) -> bytes:
             job.on_lost,
         )
     )
+
+
+def place_of(membership: bytes | None) -> FlowPlace | None:
+    """Return the place of a member in its flow; None for other jobs."""
+    if not membership:
+        return None
+    flow, part, flags = _MEMBERSHIP.unpack(membership[-_MEMBERSHIP.size :])
+    return FlowPlace(FlowId(flow.hex()), part, added=bool(flags & _ADDED))
+
+
+def is_blocked(membership: bytes) -> bool:
+    """Return whether a membership is that of a blocked job."""
+    return bool(membership[-1] & _BLOCKED)
 
 
 def read_text(record: bytes, at: int) -> tuple[str, int]:

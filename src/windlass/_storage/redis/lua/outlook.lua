@@ -78,6 +78,12 @@ for _, queue in ipairs(ARGV) do
   end
 end
 best = nil
+-- A claim also settles parts of flows.
+local settles = redis.call('ZRANGE', prefix .. 'settle', 0, 0, 'WITHSCORES')
+if settles[2] and tonumber(settles[2]) <= now then
+  return { now, 1, false }
+end
+expect(settles[2] and tonumber(settles[2]))
 for _, queue in ipairs(busy) do
   if redis.call('SISMEMBER', prefix .. 'paused', queue) == 0 then
     local cool_until = cooling_until(queue)

@@ -3,18 +3,22 @@
 --
 -- A job: id, asked and kept (the stored records), seq, created, priority, budget, marks (of the
 -- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
--- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason).
+-- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason). Members of flows also
+-- have: part (its flow's id and its number), added, blocked.
 -- use: journal specials
 
 -- An asked record: created, expires, seq, due, budget, queue, task, priority, marks, id.
 local ASKED = '>xxi8xi8xi8xi8xi8xHc0xHc0xi8xBxxc16'
 -- A state record begins with state and flags; seq, due, most, queue and task stand in it just as they
 -- do in the asked record, so that a claim copies them in one piece.
-local FRONT = '>BBxi8xi8xi8xHc0xHc0'
+-- The byte before seq tells members of flows from other jobs.
+local FRONT = '>BBBi8xi8xi8xHc0xHc0'
 local FRONT_WRITTEN = '>BBBi8Bi8Bi8BHc0BHc0'
--- Then number, attempt, lost, started, finished, expires, missed, ended number, ended verb, worker, by.
+-- Of a member, its membership comes next. Then number, attempt, lost, started, finished, expires, missed, ended number, ended verb, worker, by.
 local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
 local INT, TEXT = 211, 218 -- the prefixes of an integer and of a text
+local UINT = 207 -- the prefix of a member's seq: the same number to every reader of msgpack
+local PLAIN_RECORD, MEMBER_RECORD = 157, 158 -- the first byte of an asked record
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
 -- Flags of a state record. FREES: its end frees a key or a limit. THROTTLED: there is a number.
 -- SPENT: a key held until the start was given up for good.
@@ -97,6 +101,24 @@ local function is_odd(id, made)
   return apart > 1 or apart < -1
 end
 
+-- --- members of flows ---
+
+-- A membership is 21 bytes: its part (the flow's id and the part's number, 20 bytes) and flags. The asked
+-- record of a member ends with it, and before it with how the job is due. (A table: a script has room for
+-- 200 local names.)
+local ADDED, BLOCKED = 1, 2
+local members = {}
+
+function members.pack(part, added, blocked)
+  return part .. string.char((added and ADDED or 0) + (blocked and BLOCKED or 0))
+end
+
+function members.read(job, membership)
+  local flags = string.byte(membership, 21)
+  job.part = string.sub(membership, 1, 20)
+  job.added, job.blocked = has(flags, ADDED), has(flags, BLOCKED)
+end
+
 -- --- records ---
 
 -- The job of two stored records (`kept` may be false: it was never touched). Nil and why, if they
@@ -117,8 +139,15 @@ local function parse_job(id, asked, kept)
     started = 0, finished = 0, missed = 0, ended_number = 0, ended_verb = 0, worker = '', by = '',
     tail = '',
   }
+  if string.byte(asked) == MEMBER_RECORD then
+    members.read(job, string.sub(asked, -21))
+  end
   if kept then
-    local front, state, flags, _, its_due, most, _, _, back = pcall(struct.unpack, FRONT, kept)
+    local front, state, flags, sort, _, its_due, most, _, _, back = pcall(struct.unpack, FRONT, kept)
+    if front and sort == UINT then
+      members.read(job, string.sub(kept, back, back + 20))
+      back = back + 21
+    end
     local whole, number, attempt, lost, started, finished, its_expires, missed, ended_number,
       ended_verb, worker, by, tail = pcall(struct.unpack, BACK, kept, front and back or 0)
     if not front or not whole then
@@ -150,24 +179,29 @@ local function load_job(id)
   return load_jobs({ id })[1]
 end
 
--- State, flags, seq, number, started, queue and task of a state record; nil if it cannot be read.
+-- State, flags, seq, number, started, queue and task of a state record, and the membership of a member's;
+-- nil if it cannot be read.
 local function glance(kept)
-  local fine, state, flags, seq, _, _, queue, task, back = pcall(struct.unpack, FRONT, kept)
+  local fine, state, flags, sort, seq, _, _, queue, task, back = pcall(struct.unpack, FRONT, kept)
   if not fine then
     return nil
+  end
+  local membership
+  if sort == UINT then
+    membership, back = string.sub(kept, back, back + 20), back + 21
   end
   local whole, number, _, _, started = pcall(struct.unpack, BACK, kept, back)
   if not whole then
     return nil
   end
-  return state, flags, seq, number, started, queue, task
+  return state, flags, seq, number, started, queue, task, membership
 end
 
 local function state_record(job)
   return struct.pack(
-    FRONT_WRITTEN, job.state, job.flags, INT, job.seq, INT, job.due, INT, job.most, TEXT,
-    #job.queue, job.queue, TEXT, #job.task, job.task
-  ) .. struct.pack(
+    FRONT_WRITTEN, job.state, job.flags, job.part and UINT or INT, job.seq, INT, job.due, INT,
+    job.most, TEXT, #job.queue, job.queue, TEXT, #job.task, job.task
+  ) .. (job.part and members.pack(job.part, job.added, job.blocked) or '') .. struct.pack(
     BACK, job.number, job.attempt, job.lost, job.started, job.finished, job.expires, job.missed,
     job.ended_number, job.ended_verb, #job.worker, job.worker, #job.by, job.by
   ) .. job.tail
@@ -186,7 +220,7 @@ local function mark(job, flag, on)
   end
 end
 
--- Jobs that a worker could not run. (A table: a script has room for 200 local names.)
+-- Jobs that a worker could not run.
 local misses = {}
 
 -- The job is none of them any more.
@@ -285,6 +319,7 @@ end
 -- `key_holder` finds out that no job does.
 local function bury_record(queue, id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
+  members.bury(asked, kept)
   for _, key in ipairs({
     'jobs', 'state', 'errors', 'tracebacks', 'frames', 'progress', 'throttled',
     'missed', 'metadata',

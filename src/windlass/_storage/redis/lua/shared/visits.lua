@@ -156,7 +156,7 @@ local function take_head(line, visits)
     return false
   end
   local job = head_job(line, place, visits)
-  if job and job.expires > 0 and job.expires <= now then
+  if job and (job.expires > 0 and job.expires <= now or members.is_stopped(job.asked)) then
     if #visits.expired == visits.expiries then
       visits.cut_short = true
       return false
