@@ -36,7 +36,7 @@ LARGER: dict[str, tuple[int, str]] = {
         "one short method for each change of a stored job; nothing else may change its fields",
     ),
     "_tasks/context.py Context public methods": (
-        21,
+        22,
         "one for each fact about a run and each call to its worker; handlers read it as one list",
     ),
     "_storage/protocol/storage.py Storage public methods": (

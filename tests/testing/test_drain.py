@@ -482,3 +482,22 @@ async def test_drain_all_waits_for_limits_to_open(app: Windlass, clock: VirtualC
     await app.enqueue_many([call.call("a", 1), call.call("a", 1), sit.call(), sit.call()])
     assert (await drain_all(app)).succeeded == 5
     assert clock.now() - start == timedelta(seconds=40)
+
+
+async def test_a_drain_runs_the_jobs_that_handlers_add(app: Windlass, clock: VirtualClock) -> None:
+    ran: list[str] = []
+
+    @app.task(queue="dock")
+    async def ship(order: int) -> None:
+        ran.append(f"ship {order}")
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        ctx.then(ship.call(1), ship.options(delay=60).call(2))
+        ran.append("pay")
+
+    await pay.enqueue()
+    assert (await drain(app)).raise_errors().ran == 2
+    assert ran == ["pay", "ship 1"]
+    assert (await drain_all(app)).ran == 1
+    assert ran == ["pay", "ship 1", "ship 2"]

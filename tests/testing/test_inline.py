@@ -11,7 +11,7 @@ import pytest
 from windlass import Backoff, Context, GiveUp, Limit, Rate, Snooze, Windlass
 from windlass._core.job.state import State
 from windlass.errors import JobFailed
-from windlass.testing import NeverEmpty, VirtualClock, drain, enqueued, inline, isolated
+from windlass.testing import NeverEmpty, TooDeep, VirtualClock, drain, enqueued, inline, isolated
 
 
 async def test_a_job_has_run_when_enqueue_returns(app: Windlass, file: Path) -> None:
@@ -262,3 +262,46 @@ async def test_limits_hold_nothing_back(app: Windlass) -> None:
         await work.enqueue(1)
         await app.enqueue_many([work.call(2), work.call(3)])
         assert ran == [1, 2, 3]
+
+
+async def test_jobs_that_a_handler_adds_have_run_too(app: Windlass) -> None:
+    ran: list[str] = []
+
+    @app.task(name="ship", limits=[Limit("dock", rate=Rate(1, timedelta(hours=1)))])
+    async def ship(ctx: Context, order: int) -> None:
+        ran.append(f"ship {order}")
+        if order == 1:
+            ctx.then(ship.options(delay=60).call(3))
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        ctx.then(ship.call(1), ship.options(delay=3600).call(2))
+        ran.append("pay")
+
+    with inline(app):
+        await pay.enqueue()
+        assert ran == ["pay", "ship 1", "ship 2", "ship 3"]
+
+
+async def test_an_added_job_that_fails_raises_from_the_call_that_enqueued(app: Windlass) -> None:
+    @app.task(max_attempts=1)
+    async def ship() -> None:
+        raise ValueError("no truck")
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        ctx.then(ship.call())
+
+    with inline(app), pytest.raises(JobFailed, match="no truck"):
+        await pay.enqueue()
+    with inline(app, errors="keep"):
+        await pay.enqueue()
+
+
+async def test_a_task_that_adds_itself_without_end_is_reported(app: Windlass) -> None:
+    @app.task(name="again")
+    async def again(ctx: Context) -> None:
+        ctx.then(again.call())
+
+    with inline(app), pytest.raises(TooDeep, match=r"ctx\.then"):
+        await again.enqueue()

@@ -158,7 +158,7 @@ async def test_a_success_in_their_transaction_is_followed_in_it(
     storage: PostgresStorage, driver: Open, postgres_url: str
 ) -> None:
     running, then = await started(storage), a_job()
-    done = msgspec.structs.replace(succeed(running, by="w1", result=None), then=then)
+    done = msgspec.structs.replace(succeed(running, by="w1", result=None), then=(then,))
     async with driver(postgres_url, None) as theirs:
         await finish(storage, theirs, done)
         assert await claim(storage, 5) == []

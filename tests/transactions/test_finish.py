@@ -26,7 +26,7 @@ from windlass._storage.protocol.jobs import CancelAnswer, Want
 from windlass._storage.protocol.transactions import ClaimEnd
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._system.seams import new_job_id
-from windlass.errors import AlreadyFinished, ClaimLost, JobFailed, StoreBusy
+from windlass.errors import AlreadyFinished, ClaimLost, JobFailed, StoreBusy, WindlassError
 
 Body = Callable[[Context, Theirs], Awaitable[Any]]
 
@@ -132,6 +132,62 @@ async def test_the_job_that_follows_a_success_is_part_of_their_transaction(
     assert heard == [(job.id, "paid")]
     (then,) = await app.admin.jobs.find(JobFilter(task="tell"))
     assert enqueued == [job.id, then.id]
+
+
+async def test_jobs_added_before_finish_are_part_of_their_transaction(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    ran: list[int] = []
+    enqueued: list[str] = []
+    app.on_transition(
+        lambda event: enqueued.append(event.job) if isinstance(event, JobEnqueued) else None
+    )
+
+    @app.task(name="ship")
+    async def ship(order: int) -> None:
+        ran.append(order)
+
+    @app.task(name="tell")
+    async def tell(success: Success) -> None: ...
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        ctx.then(ship.call(1), ship.call(2))
+        await finish(ctx, theirs, "first try")
+        await theirs.rollback()
+        if hasattr(theirs, "begin"):
+            await theirs.begin()
+        await finish(ctx, theirs, "paid")
+        assert await app.admin.jobs.find(JobFilter(task="ship")) == []
+        with pytest.raises(WindlassError, match=r"after ctx\.finish"):
+            ctx.then(ship.call(3))
+        await theirs.commit()
+
+    job = await task(app, driver, body, on_success=tell).enqueue()
+    async with app.worker(until_empty=True) as worker:
+        await worker.wait()
+    assert (await job.refresh()).state is State.SUCCEEDED
+    assert sorted(ran) == [1, 2]
+    assert len(enqueued) == 4
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_an_error_before_the_commit_stores_no_job_that_was_added(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    @app.task(name="ship", queue="later")
+    async def ship(order: int) -> None: ...
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        ctx.then(ship.call(1))
+        await finish(ctx, theirs)
+        message = "after all"
+        raise ValueError(message)
+
+    job = await task(app, driver, body, max_attempts=1).enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match="after all"):
+            await job.result(timeout=20)
+    assert await app.admin.jobs.find(JobFilter(task="ship")) == []
 
 
 async def test_an_error_before_the_commit_undoes_both(

@@ -346,6 +346,25 @@ def enqueue_plain() -> str:
 both("enqueue", enqueue_plain, enqueue)
 
 
+@app.task(name="added", max_attempts=3, queue="idle")
+async def added(number: int, text: str = "") -> None: ...
+
+
+def add(ctx: Context, fate: str) -> str:
+    ctx.then(*(added.call(number) for number in range(3)))
+    ctx.then(added.options(delay=60, key="k", priority=-1, tags=["x"]).call(3, "ü" * 100))
+    if fate == "fail":
+        raise ValueError("no good")
+    return "done"
+
+
+async def add_async(ctx: Context, fate: str) -> str:
+    return add(ctx, fate)
+
+
+both("add", add, add_async)
+
+
 @app.task(name="index", unique=Unique(key="{page}"))
 async def index(page: int, words: str) -> None: ...
 

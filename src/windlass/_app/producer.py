@@ -13,18 +13,18 @@ from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.job.ids import job_ids_of
-from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.job import ClaimedJob, JobId, JobRecord, NewJob
 from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
-from windlass._tasks.call import CallKeywords
+from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
-from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
+from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -194,6 +194,24 @@ class Producer:
         check_connection(every, connection, wake)
         self._check_tasks(every)
         return every if (job := running_job()) is None else inherit_options_many(every, job)
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        """Return calls as the jobs that ``job`` adds to its success. From any thread; stores
+        nothing.
+        """
+        check_calls(calls, "ctx.then")
+        if self.hooks.enqueue_hooks:
+            calls = [self.hooks.changed_call(call) for call in calls]
+        for call in calls:
+            if call.options.connection is not None:
+                message = (
+                    f"a call of {call.task.name} was made with options(connection=...), and "
+                    f"ctx.then(...) stores it with the success: leave connection= out, and write "
+                    f"the success there with ctx.finish(connection=...)"
+                )
+                raise InvalidArgument(message)
+        self._check_tasks(calls)
+        return self._outbox.new_jobs(inherit_options_many(calls, job)) if calls else []
 
     def _check_tasks(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls of tasks that this app cannot run, and those that grants do not cover."""

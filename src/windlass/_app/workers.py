@@ -85,6 +85,7 @@ class Workers:
             seams=parts.connections.seams,
             bus=hooks.bus,
             enqueue=parts.producer.enqueue_call,
+            make_jobs=parts.producer.make_jobs,
             task_named=parts.producer.task_named,
             state=lambda: hooks.state,
             layers=hooks.layers,

@@ -26,18 +26,18 @@ _MOST = 100_000
 """Calls in one transaction, which keeps every other writer out as long as it takes."""
 
 
-def check_calls(calls: Sequence[Call[Any]]) -> None:
-    """Refuse what cannot, or should not, go into one transaction."""
+def check_calls(calls: Sequence[Call[Any]], what: str = "enqueue_many") -> None:
+    """Refuse what cannot, or should not, go into one transaction. ``what`` takes the calls."""
     if len(calls) > _MOST:
         message = (
-            f"enqueue_many got {len(calls):,} calls, and one transaction blocks every other "
+            f"{what} got {len(calls):,} calls, and one transaction blocks every other "
             f"writer. Enqueue them in slices of at most {_MOST:,}."
         )
         raise InvalidArgument(message)
     for call in calls:
         given: object = call
         if not isinstance(given, Call):
-            message = f"enqueue_many takes calls made by task.call(...), got {shown(given)}"
+            message = f"{what} takes calls made by task.call(...), got {shown(given)}"
             raise InvalidArgument(message)
 
 

@@ -65,7 +65,7 @@ class Outbox:
     ) -> Sequence[Inserted]:
         """Insert on a connection that is awaited. The app is opened first, as for other calls."""
         client = await self._connections.client()
-        news = self._new(calls, ids)
+        news = self.new_jobs(calls, ids)
         with _noting(news):
             await client.define_for(calls)
             replies = await store.insert(connection, news, notify=wake == "commit")
@@ -81,13 +81,16 @@ class Outbox:
         ids: Sequence[JobId] | None = None,
     ) -> Sequence[Inserted]:
         """Insert on a connection that blocks; nothing is opened."""
-        news = self._new(calls, ids)
+        news = self.new_jobs(calls, ids)
         with _noting(news):
             replies = store.insert_sync(connection, news, notify=wake == "commit")
         self._wake_at_commit(store, connection, wake, replies)
         return replies
 
-    def _new(self, calls: Sequence[Call[Any]], ids: Sequence[JobId] | None) -> list[NewJob]:
+    def new_jobs(
+        self, calls: Sequence[Call[Any]], ids: Sequence[JobId] | None = None
+    ) -> list[NewJob]:
+        """Return calls as jobs that are stored with something else, with their trace."""
         ids = ids or self._connections.new_job_ids(len(calls))
         return self._stamp(new_jobs(calls, self._settings, ids))
 

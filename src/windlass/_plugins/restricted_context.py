@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob, Progress
+from windlass._core.job.job import ClaimedJob, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.grants import Grants
 from windlass._core.values.metadata import Metadata
@@ -53,7 +53,7 @@ class PluginScope:
 
     def context(self, context: Context) -> Context:
         """Return the same run with the plugin's rights."""
-        token = functools.partial(_read_only, own=self.owns(context.task))
+        token = functools.partial(_read_only, own=self.owns(context.task), owns=self.owns)
         return with_host(context, functools.partial(_RestrictedHost, self), token)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
@@ -109,8 +109,8 @@ async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
         return await value
 
 
-def _read_only(token: CancelToken, *, own: bool) -> CancelToken:
-    return _ReadOnlyToken(_token=token, _own=own)
+def _read_only(token: CancelToken, *, own: bool, owns: Callable[[str], bool]) -> CancelToken:
+    return _ReadOnlyToken(_token=token, _own=own, _owns=owns)
 
 
 class _ReadOnlyToken(CancelToken, kw_only=True):
@@ -121,6 +121,8 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
     _token: CancelToken
     _own: bool
     """The run is of a task of this plugin."""
+    _owns: Callable[[str], bool]
+    """Tells whether a task is the plugin's own."""
 
     def set(self) -> None:
         message = "a plugin cannot end runs: raise an error in your own, or return"
@@ -140,6 +142,21 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
             )
             raise NotGranted(message)
         return self._token.note(added)
+
+    def add(self, jobs: Sequence[NewJob]) -> None:
+        if not self._own:
+            message = (
+                "a plugin calls ctx.then(…) in a run that is not its own: middleware may only read "
+                "other runs, or raise"
+            )
+            raise NotGranted(message)
+        for job in jobs:
+            if not self._owns(job.task):
+                message = (
+                    f"a plugin adds a job of task {job.task!r}, and may add its own tasks only"
+                )
+                raise NotGranted(message)
+        self._token.add(jobs)
 
     def __bool__(self) -> bool:
         return bool(self._token)
@@ -173,14 +190,22 @@ class _RestrictedHost(ContextHost):
         self._host.noted(job, metadata)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
-        name = call.task.name
-        if not self._scope.owns(name):
+        self._check_task(call)
+        return await self._host.enqueue_from(job, call)
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        for call in calls:
+            self._check_task(call)
+        return self._host.make_jobs(job, calls)
+
+    def _check_task(self, call: object) -> None:
+        """Refuse a call of another's task. What is no call is refused by the host."""
+        if isinstance(call, Call) and not self._scope.owns(call.task.name):
             message = (
-                f"plugin {self._scope.plugin!r} enqueues a job of task {name!r}, and may enqueue "
-                f"its own tasks only. Ask the host for a service that does it"
+                f"plugin {self._scope.plugin!r} enqueues a job of task {call.task.name!r}, and may "
+                f"enqueue its own tasks only. Ask the host for a service that does it"
             )
             raise NotGranted(message)
-        return await self._host.enqueue_from(job, call)
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
         self._check_own(job, "ctx.previous_run()")

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -14,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import msgspec
 
 from windlass._core.job.control import Snooze
-from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.schedule.schedule import slot_of
-from windlass._core.values.metadata import Metadata, MetadataValue, merge_metadata
+from windlass._core.values.metadata import Metadata, MetadataValue
 from windlass._core.values.payload import decode_any, encode_any
 from windlass._observe.current_run import RUN, job_fields
 from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.cancel_token import MOST_ADDED, CancelToken, too_many_added
 from windlass._tasks.services import Services
 from windlass.errors import InvalidArgument, WindlassError
 
@@ -48,49 +56,7 @@ log: logging.Logger = logging.getLogger("windlass.job")
 T = TypeVar("T")
 
 
-_MAKING = threading.Lock()
 _MOST_DATA = 4096
-
-
-class CancelToken(msgspec.Struct, eq=False):
-    """Tells whether the run should end. Safe to read from any thread."""
-
-    _event: threading.Event | None = None
-    wish: timedelta | None = None
-    """Run the job again after this time, once the run has succeeded."""
-    metadata: Metadata | None = None
-    """The facts that the handler has noted."""
-
-    def put_off(self, after: timedelta) -> None:
-        """Let the job run again after the end of this run."""
-        self.wish = after
-
-    def note(self, added: Mapping[str, object]) -> Metadata:
-        """Add facts about the run; all of them. Safe from any thread."""
-        with _MAKING:
-            self.metadata = merge_metadata(self.metadata or {}, added)
-            return self.metadata
-
-    def set(self) -> None:
-        """Ask the run to end."""
-        self._waitable().set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block a thread until the run should end; True when it should."""
-        return self._waitable().wait(timeout)
-
-    def __bool__(self) -> bool:
-        """Tell whether the run should end."""
-        return self._event is not None and self._event.is_set()
-
-    def _waitable(self) -> threading.Event:
-        # Made on demand: an Event costs more than all other bookkeeping of a no-op job. Under a
-        # lock: the loop may set it while the handler's thread begins to wait.
-        if self._event is None:
-            with _MAKING:
-                if self._event is None:
-                    self._event = threading.Event()
-        return self._event
 
 
 class SoftTimeout(asyncio.CancelledError):
@@ -123,6 +89,10 @@ class ContextHost(Protocol):
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[T]) -> Job[T]:
         """Enqueue jobs from inside a job."""
+        ...
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        """Make the jobs that a job adds to its success. Safe from any thread; stores nothing."""
         ...
 
     def previous_run(self, job: ClaimedJob) -> Coroutine[Any, Any, PreviousRun | None]:
@@ -287,6 +257,19 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         The new job gets this job's correlation id and tenant, unless the call sets others.
         """
         return await self._host.enqueue_from(self.claimed, call)
+
+    def then(self, *calls: Call[Any]) -> None:
+        """Store jobs together with the success of this run: ``ctx.then(ship.call(order))``.
+
+        Either the success and all its jobs are stored, or none of them. A run that raises, is
+        retried, snoozed or cancelled, or has lost its job to another worker, adds nothing. A later
+        call adds to them, at most 10,000 for one run. They inherit tenant and correlation id like
+        those of `enqueue`, and their delays count from the success. A job whose unique key is held
+        then is left out, with any ``on_conflict``.
+        """
+        if len(calls) > MOST_ADDED:
+            raise InvalidArgument(too_many_added(len(calls)))
+        self.cancelled.add(self._host.make_jobs(self.claimed, calls))
 
     def previous_run(self) -> PreviousRunLookup:
         """Read the run of this job's schedule before this one: when it started and ended, its

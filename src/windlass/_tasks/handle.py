@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.job import ClaimedJob, JobId, JobRecord, NewJob
 from windlass._core.values.payload import decode_any
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass.errors import JobNotFound
@@ -53,6 +54,10 @@ class Enqueuer(JobClient, Protocol):
 
     def enqueue_call_sync(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """Store one call from code without an event loop."""
+        ...
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        """Make the jobs that a job adds to its success."""
         ...
 
     @property

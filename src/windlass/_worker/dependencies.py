@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from windlass._core.job.job import ClaimedJob, NewJob
 from windlass._core.schedule.schedule import Schedule
 from windlass._observe.bus import Bus
 from windlass._plugins.installation import RunChore
@@ -36,6 +37,8 @@ class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     seams: Seams
     bus: Bus
     enqueue: Callable[[Call[Any]], Awaitable[Any]]
+    make_jobs: Callable[[ClaimedJob, Sequence[Call[Any]]], list[NewJob]]
+    """Makes the jobs that a job adds to its success."""
     state: Callable[[], Any] = lambda: None
     """The application's own object, as it is now."""
     layers: Sequence[Middleware] = ()

@@ -6,6 +6,7 @@ A worker gives an engine a lifetime; ``windlass.testing._drain`` steps one by ha
 from __future__ import annotations
 
 import asyncio
+import functools
 
 from windlass._settings.settings import WorkerSettings
 from windlass._worker.child_process.pool import ChildPool, reuse_limits
@@ -15,6 +16,7 @@ from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
 from windlass._worker.dependencies import WorkerDependencies
 from windlass._worker.finish.decisions import Decisions
 from windlass._worker.finish.finisher import Finisher
+from windlass._worker.finish.follow_ups import define_limits
 from windlass._worker.registration import Registration
 from windlass._worker.run.context_host import WorkerContextHost
 from windlass._worker.run.execution import ActiveRuns, EndedRuns, OwnTask, RunLimits
@@ -67,6 +69,7 @@ class Engine:
             self.slots,
             self.decisions,
             unrunnable,
+            define=functools.partial(define_limits, storage.limits, tasks),
             chance=around.seams.chance,
         )
         parts = WorkerParts(

@@ -43,6 +43,12 @@ _MOST_RUNS = 1000
 _DEPTH: ContextVar[int] = ContextVar("windlass_inline_depth", default=0)
 
 
+_ENDLESS_CHAIN = (
+    f"{_MOST_RUNS} inline jobs have followed one another. A task that adds itself with ctx.then "
+    f"never ends in inline mode: use windlass.testing.drain for it."
+)
+
+
 class TooDeep(WindlassError):
     """Inline jobs enqueue one another without end."""
 
@@ -52,8 +58,8 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> PlainContext[None]:
 
     The job is stored, claimed, decoded, run and finished like any other. Only the waiting is left
     out: delays, backoff, limits, breakers, cool-downs and queues have no effect. A failed job
-    raises `JobFailed` from the enqueueing call, after its ``on_failure`` job has run. With
-    ``errors="keep"``, only ``job.result()`` raises it.
+    raises `JobFailed` from the enqueueing call, after its ``on_failure`` job has run, and so does a
+    failed job that ``ctx.then`` added. With ``errors="keep"``, only ``job.result()`` raises it.
 
     It isolates the app for the same time, unless the app is isolated already. With ``connection=``
     a job runs at once too, without waiting for your transaction to end.
@@ -97,12 +103,12 @@ class InlineClient(Client):
         jobs = await super().enqueue_many(calls, ids)
         entered = _DEPTH.set(depth + 1)
         try:
-            async with make_stepper(self._app) as stepper:
+            async with make_stepper(self._app, change=_unlimited) as stepper:
                 created = [job.id for job in jobs if job.created or job.replaced]
                 await _run_to_their_end(stepper, created)
-                await _run_what_follows(self._app, stepper, created)
+                added = await _run_what_follows(self._app, stepper, created)
                 if self._errors == "raise":
-                    await _raise_failures(stepper, created)
+                    await _raise_failures(stepper, [*created, *added])
         finally:
             _DEPTH.reset(entered)
         return jobs
@@ -120,13 +126,13 @@ def _unlimited(new: NewJob) -> NewJob:
 
 
 async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
-    changed = asyncio.Event()
+    before, changed = len(stepper.runs), asyncio.Event()
     undo = stepper.storage.wakeups.subscribe(changed.set)
     try:
         while unfinished := await _unfinished(stepper, ids):
             changed.clear()
             if await _run_one(stepper, unfinished):
-                if len(stepper.runs) >= _MOST_RUNS * len(ids):
+                if len(stepper.runs) - before >= _MOST_RUNS * len(ids):
                     raise NeverEmpty(_endless(stepper))
                 continue
             unfinished = await _unfinished(stepper, ids)
@@ -137,14 +143,23 @@ async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
         undo()
 
 
-async def _run_what_follows(app: Windlass, stepper: Stepper, ids: Sequence[JobId]) -> None:
-    """Run the ``on_failure`` and ``on_success`` jobs, and those that follow them."""
-    while ids:
+async def _run_what_follows(
+    app: Windlass, stepper: Stepper, ids: Sequence[JobId]
+) -> Sequence[JobId]:
+    """Run the ``on_failure`` and ``on_success`` jobs, those that ``ctx.then`` added, and those that
+    follow them. Return the added ones.
+    """
+    added: list[JobId] = []
+    for _ in range(_MOST_RUNS):
         ended = [job for job in await stepper.storage.admin.get(ids) if job]
+        if not ended:
+            return added
         tasks = {task for job in ended if (task := _next_task(app, job)) is not None}
-        told = [job for task in sorted(tasks) for job in await stepper.waiting_of(task)]
-        ids = [job.id for job in told if job.parent in ids]
+        following = await stepper.waiting_below(ids)
+        ids = [job.id for job in following]
+        added += [job.id for job in following if job.task not in tasks]
         await _run_to_their_end(stepper, ids)
+    raise TooDeep(_ENDLESS_CHAIN)
 
 
 def _next_task(app: Windlass, job: JobRecord) -> str | None:

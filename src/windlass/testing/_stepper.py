@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._client.job_events import publish_expired_events
 from windlass._core.job.event import Event, JobMoved
-from windlass._core.job.job import JobRecord
+from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State, Verb
 from windlass._settings.settings import WorkerSettings
 from windlass._storage.protocol.job_list import JobFilter
@@ -101,10 +101,11 @@ class Stepper:
             if job.queue not in paused and (queues is None or job.queue in queues)
         ]
 
-    async def waiting_of(self, task: str) -> Sequence[JobRecord]:
-        """List the waiting jobs of one task."""
-        wanted = JobFilter(states=[State.WAITING], task=task)
-        return await all_jobs(self.storage.admin, wanted)
+    async def waiting_below(self, parents: Sequence[JobId]) -> list[JobRecord]:
+        """List the waiting jobs that these jobs have added, in the order they were stored."""
+        jobs = await all_jobs(self.storage.admin, JobFilter(states=[State.WAITING]))
+        above = set(parents)
+        return [job for job in reversed(jobs) if job.parent in above]
 
     async def _serving(self, queues: Sequence[str]) -> Engine:
         """Return an engine for at least these queues, with a free slot."""
@@ -144,13 +145,25 @@ class Stepper:
 
 
 @asynccontextmanager
-async def make_stepper(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIterator[Stepper]:
-    """Make a stepper for an isolated app."""
+async def make_stepper(
+    app: Windlass,
+    patience: timedelta = PATIENCE,
+    *,
+    change: Callable[[NewJob], NewJob] | None = None,
+) -> AsyncIterator[Stepper]:
+    """Make a stepper for an isolated app. ``change`` makes other jobs of those that handlers add to
+    their success.
+    """
     opener_of(app)
     parts = parts_of(app)
     parts.load()
     # In this process with any ``run_in``: a test's patches exist nowhere else.
     around = msgspec.structs.replace(await parts.workers.dependencies(), locate=None)
+    if change is not None:
+        make, changed = around.make_jobs, change
+        around = msgspec.structs.replace(
+            around, make_jobs=lambda job, calls: [changed(new) for new in make(job, calls)]
+        )
     stepper = Stepper(around, patience)
     deaf = parts.hooks.bus.subscribe(stepper.note)
     try:

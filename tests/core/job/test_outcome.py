@@ -94,7 +94,7 @@ def test_only_a_throttle_cools_or_drains_and_nothing_follows_by_itself() -> None
     outcomes: list[Outcome] = [Succeeded(), Raised(ERROR), GaveUp(ERROR), Snoozed(timedelta(1))]
     for outcome in outcomes:
         made = follow(claimed(), outcome)
-        assert (made.cools, made.drains, made.then) == ((), False, None)
+        assert (made.cools, made.drains, made.then) == ((), False, ())
 
 
 def test_giving_up_is_final_with_attempts_left() -> None:

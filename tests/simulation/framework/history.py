@@ -101,7 +101,8 @@ class Body:
     """One run of a handler's body."""
 
     __slots__ = (
-        *("began", "cools", "ended", "how", "job", "number", "process", "solo", "told", "worker"),
+        *("added", "began", "cools", "ended", "how", "job", "number", "process", "solo", "told"),
+        "worker",
     )
 
     def __init__(
@@ -113,6 +114,8 @@ class Body:
         self.process = process
         self.began = began
         self.solo = False
+        self.added = 0
+        """How many jobs it has added to its success."""
         self.cools = False
         """Whether it ends by sending its queue to rest."""
         self.told: float | None = None
@@ -165,7 +168,7 @@ class Ledger:
         self.asked: dict[JobId, NewJob] = {}
         """Every job anybody ever tried to insert."""
         self.causes: dict[JobId, tuple[JobId, int]] = {}
-        """Which claim's failure somebody tried to insert a job for."""
+        """Which claim's end somebody tried to insert a job for."""
         self.acknowledged: set[JobId] = set()
         """Those whose producer was told that they are stored."""
         self.unheard: set[JobId] = set()
@@ -245,9 +248,9 @@ class Ledger:
                     self._wish(new)
         elif op == "jobs.apply":
             for one in args[0]:
-                if one.then is not None:
-                    self._wish(one.then)
-                    self.causes[one.then.id] = (one.claim.job, one.claim.number)
+                for new in one.then:
+                    self._wish(new)
+                    self.causes[new.id] = (one.claim.job, one.claim.number)
 
     def _wish(self, new: NewJob) -> None:
         # A repeat asks for what it asked for at first, whatever the job has taken over since.

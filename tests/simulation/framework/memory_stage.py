@@ -120,9 +120,7 @@ class MemoryStage:
                 return [*self._expiring(), *(job.claim.job for job in jobs)]
             case "apply":
                 return dict.fromkeys(
-                    job
-                    for one in args[0]
-                    for job in (one.claim.job, *([] if one.then is None else [one.then.id]))
+                    job for one in args[0] for job in (one.claim.job, *(new.id for new in one.then))
                 )
             case "write":
                 return [new.id for write in args[0] for new in write.jobs]

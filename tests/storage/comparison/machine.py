@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
             tags=follow_up.tags,
             parent=job.claim.job,
         )
-        return PLAIN(made, then=then)
+        return PLAIN(made, then=(then,))
 
     @rule(slot=st.sampled_from(WORKERS))
     def register(self, slot: str) -> None:

@@ -5,6 +5,7 @@ from tests.storage.mutants.actions import actions, audit
 from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
 from tests.storage.mutants.jobs import (
+    added_jobs,
     apply,
     cancel,
     claim,
@@ -29,6 +30,7 @@ from tests.storage.mutants.unique_keys import coalesced, replace
 from tests.storage.mutants.workers import duties, workers
 
 MUTANTS = (
+    added_jobs,
     tasks,
     activity,
     admin,

@@ -282,7 +282,7 @@ async def test_a_follow_up_waits_a_bounded_time_for_a_key_in_an_open_transaction
 ) -> None:
     running, then = await started(storage), keyed("order:1")
     await storage.transactions.insert(theirs, [keyed("order:1")])
-    transition = msgspec.structs.replace(succeed(running, by="w1", result=None), then=then)
+    transition = msgspec.structs.replace(succeed(running, by="w1", result=None), then=(then,))
     async with asyncio.timeout(20):
         with pytest.raises(StoreBusy):
             await storage.jobs.apply([transition])

@@ -249,7 +249,7 @@ class TestReplacing:
         running = await started(storage)
         then = NewJob(id=a_job().id, task="t", limits=(LimitUse("nobody"),))
         with pytest.raises(LimitUnknown):
-            await end(storage, replace(fail(running, by="w1", error=OOPS), then=then))
+            await end(storage, replace(fail(running, by="w1", error=OOPS), then=(then,)))
         assert (await look(storage, running.claim.job)).state is State.RUNNING
 
 

@@ -328,7 +328,7 @@ async def test_a_lost_job_with_attempts_left_calls_no_on_failure() -> None:
 
 
 async def refuse_limits(call: Hook, transitions: Sequence[Transition]) -> Any:
-    if any(one.then is not None for one in transitions):
+    if any(one.then for one in transitions):
         raise LimitUnknown("api", ())
     return await call(transitions)
 
@@ -359,7 +359,7 @@ async def test_a_store_that_takes_only_a_plain_follow_up_gets_one() -> None:
     async with bench() as it:
 
         async def refuse(call: Hook, transitions: Sequence[Transition]) -> Any:
-            if any(one.then is not None and one.then.tenant for one in transitions):
+            if any(job.tenant for one in transitions for job in one.then):
                 raise ValueError("no tenants here")
             return await call(transitions)
 
@@ -399,7 +399,7 @@ async def test_one_follow_up_that_cannot_be_stored_costs_no_other_lost_job_its_o
         await it.store.storage.workers.bury(["doomed"])
 
         async def refuse(call: Hook, transitions: Sequence[Transition]) -> Any:
-            if any(one.then is not None and one.then.parent == jobs[5].id for one in transitions):
+            if any(job.parent == jobs[5].id for one in transitions for job in one.then):
                 raise LimitUnknown("api", ())
             return await call(transitions)
 

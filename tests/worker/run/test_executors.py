@@ -10,10 +10,12 @@ import pytest
 
 from tests.worker.fixtures import logged
 from tests.worker.process_app import EXECUTORS, app
-from windlass import Manual, testing
+from windlass import Context, Manual, testing
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, Verb
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._tasks.context import CallNext
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Task
 from windlass._worker.child_process.pool import ChildPool
@@ -95,6 +97,33 @@ async def test_what_a_handler_notes_is_stored_with_its_outcome(
     assert record.metadata == {"rows": 120, "source": "s3", "whole": True}
     history = await app.admin.jobs.history(record.id)
     assert [past.metadata for past in history] == [record.metadata] * (fate == "fail")
+
+
+@pytest.mark.parametrize("fate", ["succeed", "fail"])
+@pytest.mark.parametrize("layered", [False, True], ids=["plain", "in middleware"])
+async def test_jobs_that_a_handler_adds_are_stored_with_its_success_alone(
+    executor: str,
+    worker: Worker,
+    fate: str,
+    layered: bool,  # noqa: FBT001 -- a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def layer(ctx: Context, call_next: CallNext) -> Any:
+        return await call_next()
+
+    if layered:
+        monkeypatch.setattr(worker.engine.runner, "_layers", [layer])
+    call = task(executor, "add").options(tenant="acme", correlation_id="r-1")
+    record = await settled(await call.enqueue(fate))
+    assert record.state is (State.SUCCEEDED if fate == "succeed" else State.FAILED)
+    jobs = [*reversed(await app.admin.jobs.find(JobFilter(task="added")))]
+    assert len(jobs) == (4 if fate == "succeed" else 0)
+    for job in jobs:
+        facts = (job.parent, job.tenant, job.correlation_id, job.queue, job.max_attempts)
+        assert facts == (record.id, "acme", "r-1", "idle", 3)
+    for job in jobs[3:]:
+        assert (job.priority, job.tags, job.key_held) == (-1, ("x",), True)
+        assert (job.due - job.created_at).total_seconds() == 60
 
 
 async def test_what_a_handler_noted_before_its_timeout_is_stored(

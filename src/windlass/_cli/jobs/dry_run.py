@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,15 @@ import msgspec
 from windlass._app.app import Windlass
 from windlass._app.parts import AppParts, parts_of
 from windlass._core.job.event import Event, JobEnqueued
-from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, JobRecord, Progress
+from windlass._core.job.job import (
+    NO_TIMEOUT,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    JobRecord,
+    NewJob,
+    Progress,
+)
 from windlass._core.job.outcome import Outcome, Succeeded
 from windlass._core.job.state import State
 from windlass._core.schedule.previous_run import PreviousRun
@@ -25,8 +33,8 @@ from windlass._observe.log import HumanFormatter, printable
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
+from windlass._tasks.call import OptionInheritance
 from windlass._tasks.context import CallNext, Context, ContextHost
-from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.run.execution import RunEnded, RunLimits
@@ -160,6 +168,12 @@ class _DryRunHost(ContextHost):
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         inherited = OptionInheritance().inherit(call, job)
         return await self._parts.producer.enqueue_call(inherited)
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        jobs = self._parts.producer.make_jobs(job, calls)
+        for new in jobs:
+            _tell(f"would enqueue {new.task} on queue {new.queue} with the success")
+        return jobs
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
         return self.previous_run_sync(job)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from windlass._core.job.job import AttemptError
+from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
 from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
 
@@ -43,6 +43,8 @@ class Succeeded(msgspec.Struct, frozen=True):
     """The handler returned."""
 
     result: bytes | None = None
+    then: tuple[NewJob, ...] = ()
+    """The jobs that it added. They are stored with the success or not at all."""
 
 
 class Raised(msgspec.Struct, frozen=True):

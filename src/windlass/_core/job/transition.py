@@ -86,8 +86,9 @@ class Transition(msgspec.Struct, frozen=True):
     """THROTTLE: the durations of the queue's cool-down, by its number of cool-downs before."""
     drains: bool = False
     """THROTTLE: the rates this job draws on have nothing left."""
-    then: NewJob | None = None
-    """A job that is inserted in the same transaction, if ``verb`` itself takes effect."""
+    then: tuple[NewJob, ...] = ()
+    """Jobs that are inserted in the same transaction, if ``verb`` itself takes effect. One whose
+    unique key is held is left out."""
     metadata: Metadata | None = None
     """The facts that the handler noted. They are stored with any verb."""
 
@@ -111,8 +112,8 @@ def decide(
 ) -> Transition:
     """Decide the transition of a running job. The only place that knows the retry rule."""
     match outcome:
-        case Succeeded(result):
-            return succeed(job, by=by, result=result, keep=policy.keep_succeeded)
+        case Succeeded(result, then):
+            return succeed(job, by=by, result=result, keep=policy.keep_succeeded, then=then)
         case Raised(error, barred=False, after=after):
             return _try_again(job, error, policy, by=by, chance=chance, after=after)
         case Raised(error) | GaveUp(error):
@@ -226,9 +227,18 @@ def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
 # --- the edges ---
 
 
-def succeed(job: ClaimedJob, *, by: str, result: bytes | None, keep: bool = True) -> Transition:
-    """Return running → succeeded."""
-    return Transition(Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep)
+def succeed(
+    job: ClaimedJob,
+    *,
+    by: str,
+    result: bytes | None,
+    keep: bool = True,
+    then: tuple[NewJob, ...] = (),
+) -> Transition:
+    """Return running → succeeded, and the jobs that the handler added."""
+    return Transition(
+        Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep, then=then
+    )
 
 
 def retry(

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import msgspec
 
-from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
 from windlass._core.values.redaction import redacted_text
@@ -24,8 +25,9 @@ from windlass._observe.current_run import (
     secrets_of_run,
 )
 from windlass._system.seams import monotonic, start_thread
+from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.context import ContextHost
-from windlass._tasks.handle import Job, JobClient
+from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
@@ -119,7 +121,7 @@ class ChildRunner:
     """Runs the jobs that the worker sends, one after the other, until it gets a leave message."""
 
     def __init__(
-        self, hooks: Hooks, client: JobClient, line: ParentConnection, hello: protocol.Hello
+        self, hooks: Hooks, client: Enqueuer, line: ParentConnection, hello: protocol.Hello
     ) -> None:
         """``hooks`` and ``client``: of the app that this child has imported. Made on the loop it
         lives on.
@@ -258,6 +260,12 @@ class ChildRunner:
             task=call.task,
         )
 
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        """Make the jobs that the run adds to its success. They travel with its outcome."""
+        if job.claim not in self.runner.active:
+            raise WindlassError(RUN_ENDED)
+        return self._client.make_jobs(job, calls)
+
     async def previous_run(self) -> PreviousRun | None:
         """Let the worker read the run before this one."""
         ask = protocol.PreviousRunRequest(next(self._numbers))
@@ -300,6 +308,9 @@ class _ChildContextHost(ContextHost):
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        return self._inside.make_jobs(job, calls)
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:  # noqa: ARG002
         return await self._inside.previous_run()

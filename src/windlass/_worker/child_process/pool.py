@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from windlass._core.job import outcome as core
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
-from windlass._core.job.job import ClaimedJob
+from windlass._core.job.job import ClaimedJob, NewJob
 from windlass._core.job.outcome import Outcome
 from windlass._core.values.payload import decode_any
 from windlass._settings.settings import Settings
@@ -96,11 +96,14 @@ class AssignedChild:
         """Run ``job`` in the child."""
         return await (await self._lent.usable()).run(job)
 
-    async def value(self, job: ClaimedJob) -> Any:
+    async def value(self, job: ClaimedJob, add: Callable[[Sequence[NewJob]], None]) -> Any:
         """Return the same for middleware: what was returned, or an exception that says what
-        happened.
+        happened. ``add`` gets the jobs that the handler added.
         """
-        return unwrap_outcome(await self.run(job))
+        outcome = await self.run(job)
+        if isinstance(outcome, core.Succeeded) and outcome.then:
+            add(outcome.then)
+        return unwrap_outcome(outcome)
 
 
 def unwrap_outcome(outcome: Outcome) -> Any:

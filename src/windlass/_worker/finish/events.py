@@ -57,5 +57,5 @@ def side_events(
             task=job.task,
             worker=job.worker,
         )
-    if transition.then is not None and answer.verb is transition.verb:
-        yield enqueued_event(transition.then)
+    if answer.verb is transition.verb:
+        yield from map(enqueued_event, transition.then)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
 from windlass._core.job.event import claimed_event
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob, Progress
+from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob, Progress
 from windlass._core.job.outcome import Misfit, Missing
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition, fail
@@ -28,13 +28,15 @@ from windlass._worker.periodic import rung_at
 from windlass._worker.run.execution import RunEnded
 from windlass._worker.run.progress import report_last
 from windlass._worker.run.transaction_finish import CommittedFinish, UndecidedFinish
-from windlass.errors import StorageError, StorageReplaced
+from windlass.errors import LimitUnknown, StorageError, StorageReplaced
 
 __all__ = ["Finisher"]
 
 log = logging.getLogger("windlass")
 
 _LARGEST = 500
+_MANY = 100
+"""A transition that adds more jobs than this is written alone."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _UNDECIDED = 1000
 """Runs that are remembered because their outcome was not known when they ended."""
@@ -60,21 +62,25 @@ class Finisher:
         decisions: Decisions,
         unrunnable: UnrunnableJobs,
         *,
+        define: Callable[[Sequence[NewJob]], Awaitable[None]],
         chance: Callable[[], float],
     ) -> None:
         """Call `run` in a task, or `flush` by hand. ``slots`` wakes the claimer when there is room
-        for more.
+        for more. ``define`` defines the limits of jobs.
         """
         self._jobs = jobs
         self._bus = bus
         self._slots = slots
         self._decisions = decisions
         self._unrunnable = unrunnable
+        self._define = define
         self._chance = chance
         self.waiting: dict[Claim, _Ended] = {}
         """Outcomes that wait and are not being written right now."""
         self._sending: dict[Claim, _Ended] = {}
         self._notes: dict[Claim, Progress] = {}
+        self._then: dict[Claim, int] = {}
+        """The number of jobs that `Context.then` added to successes which are not stored yet."""
         self._added = asyncio.Event()
         self._awaited = False
         self._failing = False
@@ -97,10 +103,11 @@ class Finisher:
         if ended.metadata is not None:
             transition = msgspec.structs.replace(transition, metadata=ended.metadata)
         if isinstance(outcome, CommittedFinish):
-            transition = msgspec.structs.replace(transition, then=outcome.then)
             stored = TransitionAnswer(Verdict.APPLIED, transition.verb)
             self._record([(job, transition)], [stored], outcome.at)
             return
+        if transition.then:
+            self._then[job.claim] = len(transition.then)
         follow = self._decisions.follow
         if job.on_failure is not None or job.task in follow.with_on_success:
             transition = follow(job, transition)
@@ -200,10 +207,19 @@ class Finisher:
         if self._notes:
             notes, self._notes = self._notes, {}
             await report_last(self._jobs, list(notes.items()))
-        await self._send(sent)
+        for batch in self._batches(sent) if self._then else (sent,):
+            await self._send(batch)
         if self._stuck is not None:
             raise self._stuck
         return len(sent)
+
+    def _batches(self, ended: list[_Ended]) -> list[list[_Ended]]:
+        """Return the transitions to write together. One that adds many jobs is written last and
+        alone: the others do not wait for it.
+        """
+        large = {claim for claim, number in self._then.items() if number > _MANY}
+        small = [one for one in ended if one[0].claim not in large]
+        return [small, *([one] for one in ended if one[0].claim in large)]
 
     async def _send(self, batch: Sequence[_Ended]) -> None:
         """Store a batch. A transition that cannot be stored is found by halving and fails alone."""
@@ -230,9 +246,13 @@ class Finisher:
             job, fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
         )
         stuck: Exception | None = None
-        for told in _instead(transition, failed):
+        added = self._then.get(job.claim, 0)
+        if added and isinstance(error, LimitUnknown):
+            await self._define(transition.then[:added])
+        for told in _instead(transition, failed, added):
+            kept = added if told.verb is transition.verb else 0
             try:
-                stored, applied = await apply_one(self._jobs.apply, told)
+                stored, applied = await apply_one(self._jobs.apply, told, kept)
             except StorageError:
                 raise
             except Exception as worse:  # noqa: BLE001 -- kept for the next flush, after the others
@@ -256,6 +276,9 @@ class Finisher:
                 del self._sending[job.claim]
         if self._bad:
             self._bad.intersection_update(self._sending)
+        if self._then:
+            for job, _ in sent:
+                self._then.pop(job.claim, None)
         self._record(stored, applied.answers, applied.at)
         if self._awaited:
             self._tell_stored()
@@ -287,16 +310,17 @@ class Finisher:
                 )
 
 
-def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
+def _instead(transition: Transition, failed: Transition, added: int) -> Iterator[Transition]:
     """Return the replacements for a refused outcome, the fullest first. The ``on_failure`` job is
-    given up last, after the error in its own words. A success stays one as long as it can.
+    given up last, after the error in its own words. A success stays one as long as it can: with
+    the ``added`` jobs of `Context.then`, or not at all.
     """
-    if transition.then is not None and transition.verb is Verb.FAIL:
+    if transition.then and transition.verb is Verb.FAIL:
         less, least = fallback_transitions(transition)
         yield from (transition, less, *list(fallback_transitions(failed))[:1], least)
     else:
-        if transition.then is not None:
-            yield from (transition, *fallback_transitions(transition))
+        if transition.then:
+            yield from (transition, *fallback_transitions(transition, added))
         yield failed
         yield from fallback_transitions(failed)
-    yield msgspec.structs.replace(failed, then=None)
+    yield msgspec.structs.replace(failed, then=())

@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 import msgspec
 
-from windlass._core.job.job import AttemptError, ClaimedJob, FollowUp, JobId
+from windlass._core.job.job import AttemptError, ClaimedJob, FollowUp, JobId, NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.jobs import Applied
+from windlass._storage.protocol.limits import LimitStore
+from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import TaskRegistry
 from windlass._worker.finish.follow_up_jobs import follow_up_job, minimal_follow_up_job
 from windlass.errors import LimitUnknown
 
-__all__ = ["FollowUpJobs", "apply_one", "fallback_transitions"]
+__all__ = ["FollowUpJobs", "apply_one", "define_limits", "fallback_transitions"]
 
 log = logging.getLogger("windlass")
 
@@ -42,7 +44,9 @@ class FollowUpJobs:
         """The tasks whose successes are followed by a job."""
 
     def __call__(self, job: ClaimedJob, transition: Transition) -> Transition:
-        """Return the transition with the follow-up job, if there is one and this is the end."""
+        """Return the transition with the follow-up job as the last of ``then``, if there is one and
+        this is the end.
+        """
         try:
             wanted = self._follow_up(job, transition.verb)
         except Exception:
@@ -61,7 +65,7 @@ class FollowUpJobs:
         except Exception:
             # The job that follows is stored all the same, but without one that follows it.
             log.exception("job %s: cannot read on_failure of the job that follows", job.claim.job)
-        return msgspec.structs.replace(transition, then=then)
+        return msgspec.structs.replace(transition, then=(*transition.then, then))
 
     def _follow_up(self, job: ClaimedJob, verb: Verb) -> FollowUp | None:
         if verb is Verb.FAIL:
@@ -70,34 +74,51 @@ class FollowUpJobs:
         return None if task is None else task.follow_up("on_success", self._settings)
 
 
-def fallback_transitions(transition: Transition) -> Iterator[Transition]:
+def fallback_transitions(transition: Transition, added: int = 0) -> Iterator[Transition]:
     """Return the replacements if the store refuses a transition with the job that follows. The
     first has that job without its optional values. The last has none, so that the end itself is
     stored, and the error of a failed job says so.
+
+    The first ``added`` jobs of ``then`` are of `Context.then`: no success is stored without them.
     """
-    then = transition.then
-    if then is None:
+    kept, follow_up = transition.then[:added], transition.then[added:]
+    if not follow_up:
         return
-    yield msgspec.structs.replace(transition, then=minimal_follow_up_job(then))
+    (then,) = follow_up
+    yield msgspec.structs.replace(transition, then=(*kept, minimal_follow_up_job(then)))
     told = transition.error
     if transition.verb is Verb.FAIL:
         error = told or AttemptError("", "")
         lost = f"Its on_failure job (task {then.task}) could not be stored."
         told = AttemptError(error.kind, f"{error.message} {lost}".strip(), error.traceback)
-    yield msgspec.structs.replace(transition, then=None, error=told)
+    yield msgspec.structs.replace(transition, then=kept, error=told)
 
 
-async def apply_one(apply: _Apply, transition: Transition) -> tuple[Transition, Applied]:
+async def define_limits(store: LimitStore, tasks: TaskRegistry, jobs: Sequence[NewJob]) -> None:
+    """Define the limits of jobs whose tasks came after their worker had defined those it knew."""
+    found = [tasks.find(name) for name in dict.fromkeys(job.task for job in jobs)]
+    needs = (spec for task in found if task is not None for spec in task.needs)
+    await LimitDefinitions(store).keep(needs)
+
+
+async def apply_one(
+    apply: _Apply, transition: Transition, added: int = 0
+) -> tuple[Transition, Applied]:
     """Store one transition; the job that follows without limits that were never defined, for it
     must not be lost to them. Returns what was stored, and the store's answer.
+
+    The first ``added`` jobs of ``then`` keep their limits.
     """
     while True:
         try:
             return transition, await apply([transition])
         except LimitUnknown as error:
-            then = transition.then
-            left = () if then is None else tuple(u for u in then.limits if u.name != error.name)
-            if then is None or left == then.limits:
+            kept, follow_up = transition.then[:added], transition.then[added:]
+            if not follow_up:
+                raise
+            (then,) = follow_up
+            left = tuple(use for use in then.limits if use.name != error.name)
+            if left == then.limits:
                 raise
             log.error(  # noqa: TRY400 -- what to do is said, and where it came from is not here
                 "the job that follows job %s is stored without its limit %s, which is not "
@@ -107,4 +128,4 @@ async def apply_one(apply: _Apply, transition: Transition) -> tuple[Transition, 
                 then.task,
             )
             less = msgspec.structs.replace(then, limits=left)
-            transition = msgspec.structs.replace(transition, then=less)
+            transition = msgspec.structs.replace(transition, then=(*kept, less))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Sequence
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
 from windlass._plugins.builtin_maintenance import UPKEEP
 from windlass._schedules.previous_run import find_previous_run
 from windlass._storage.protocol.transactions import UserConnection
-from windlass._tasks.propagation import OptionInheritance
+from windlass._tasks.call import OptionInheritance
+from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.claim.queue_settings import QueueSettingsCache
@@ -24,11 +26,16 @@ from windlass._worker.run.execution import ActiveRuns
 from windlass._worker.run.progress import ProgressReporter
 from windlass._worker.run.threads import wait_on_loop
 from windlass._worker.run.transaction_finish import FinishInTransaction
+from windlass.errors import WindlassError
 
 __all__ = ["WorkerContextHost"]
 
 log = logging.getLogger("windlass")
 
+_FINISHED = (
+    "ctx.then(...) was called after ctx.finish(...), which has written the success, and nothing is "
+    "added to it any more. Call ctx.then(...) first"
+)
 _TOLD = 1000
 """Tasks that are remembered as warned about."""
 
@@ -103,6 +110,14 @@ class WorkerContextHost:
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
         return await self._around.enqueue(self._inheritance.inherit(call, job))
+
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+        """Make the jobs that a job adds to its success; safe from any thread."""
+        if job.claim not in self._active:
+            raise WindlassError(RUN_ENDED)
+        if job.claim in self._transactions.asked:
+            raise WindlassError(_FINISHED)
+        return self._around.make_jobs(job, calls)
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:
         """Return the run before this one of the schedule that made the job."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass._core.job.job import Claim, ClaimedJob, Progress
-from windlass._core.job.outcome import Outcome
+from windlass._core.job.outcome import Outcome, Succeeded
 from windlass._core.values.metadata import Metadata
 from windlass._tasks.context import CancelToken
 from windlass._tasks.options import first_set
@@ -92,6 +92,13 @@ class Execution(CancelToken, kw_only=True):
     def take_metadata(self, metadata: Metadata) -> None:
         """Add the facts that its handler has noted in a child process."""
         self.metadata = {**(self.metadata or {}), **metadata}
+
+    def close(self, outcome: Outcome) -> Outcome:
+        """Take no more jobs, and return the outcome with those that were added to a success."""
+        added = self.take_added()
+        if type(outcome) is not Succeeded:  # one that is committed already: its jobs are, too
+            return outcome
+        return Succeeded(outcome.result, (*outcome.then, *added))
 
     def detach(self, thread: asyncio.Future[Return]) -> None:
         """Ask it to end, and wait no longer for its thread."""

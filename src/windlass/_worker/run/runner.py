@@ -61,7 +61,6 @@ _PATIENCE = 5.0
 """Seconds that a coroutine may take to clean up after its timeout before that is logged."""
 
 _MOMENT = 1.0
-
 _NOTHING = core.Succeeded()
 """The encoded result of most handlers."""
 
@@ -250,6 +249,8 @@ class Runner:
     def _end(self, run: Execution, outcome: Outcome) -> None:
         """Hand the run on, then free its slot."""
         job, parts = run.job, self._worker
+        if run.added is not None:  # a call less per job
+            outcome = run.close(outcome)
         note = None
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)
@@ -291,9 +292,8 @@ class Runner:
         if self._layers:
             run.move(on_loop=True)
             inner = functools.partial(self._innermost, run, task, args, kwargs)
-            return await self._in_time(
-                run, limit, call_through_middleware(self._layers, current(), inner)
-            )
+            work = call_through_middleware(self._layers, current(), inner)
+            return await self._in_time(run, limit, work)
         if task.is_async:
             return await self._in_time(run, limit, call_handler(run, task, args, kwargs))
         value = await self._on_thread(run, task, limit, args, kwargs)
@@ -345,10 +345,9 @@ class Runner:
             else:
                 context = Context(job, self._host, run)
                 RUN.set(context)
-                inner = functools.partial(seat.value, job)
-                value = await self._in_time(
-                    run, limit, call_through_middleware(self._layers, context, inner)
-                )
+                inner = functools.partial(seat.value, job, run.add)
+                work = call_through_middleware(self._layers, context, inner)
+                value = await self._in_time(run, limit, work)
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         stopped = run.why is not None and run.why is not StopCause.CANCEL
         if run.why is not None and stopped and not isinstance(outcome, core.Succeeded):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob
+from windlass._core.job.job import AttemptError, Claim, ClaimedJob
 from windlass._core.job.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.storage import Storage
@@ -33,8 +33,6 @@ class CommittedFinish(Succeeded, frozen=True, kw_only=True):
     """The success was committed with the handler's own writes: there is nothing left to store."""
 
     at: datetime
-    then: NewJob | None = None
-    """The job that follows, which was stored with it."""
 
 
 class UndecidedFinish(Interrupted, frozen=True):
@@ -104,7 +102,8 @@ class FinishInTransaction:
         if run is None:
             raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
         encoded = self._tasks[job.task].encode_result(result, limit=self._result_limit)
-        success = self._decisions.decide(job, Succeeded(encoded), by=job.worker)
+        added = tuple(run.added or ())
+        success = self._decisions.decide(job, Succeeded(encoded, added), by=job.worker)
         success = self._decisions.follow(job, success)
         if run.metadata is not None:
             success = msgspec.structs.replace(success, metadata=run.metadata)

@@ -53,7 +53,10 @@ from windlass.testing.conformance.jobs.outlook import OutlookConformance
 from windlass.testing.conformance.jobs.repeated_ids import RepeatedIdConformance
 from windlass.testing.conformance.jobs.retry import RetryConformance
 from windlass.testing.conformance.jobs.solo_runs import SoloConformance
-from windlass.testing.conformance.jobs.success_jobs import SuccessJobConformance
+from windlass.testing.conformance.jobs.success_jobs import (
+    AddedJobConformance,
+    SuccessJobConformance,
+)
 from windlass.testing.conformance.jobs.unknown_tasks import UnknownTaskConformance
 from windlass.testing.conformance.journal import EventConformance, LogConformance
 from windlass.testing.conformance.limits.breaker_trials import BreakerTrialConformance
@@ -102,6 +105,7 @@ __all__ = [
     "ActionConformance",
     "ActionRaceConformance",
     "ActivityConformance",
+    "AddedJobConformance",
     "AuditConformance",
     "BreakerConformance",
     "BreakerTrialConformance",
@@ -205,6 +209,7 @@ ALL: tuple[type, ...] = (
     RetryConformance,
     FollowUpConformance,
     SuccessJobConformance,
+    AddedJobConformance,
     OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,

@@ -46,8 +46,8 @@ class FollowsCancelledJobs(ApplyRules):
 
     def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
         super().accept(row, transition, verb, now)
-        if transition.then is not None:
-            self.follow(transition.then)
+        for job in transition.then:
+            self.follow(job)
 
 
 @fails(
@@ -60,8 +60,9 @@ class FollowsRefusals(ApplyRules):
 
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
         answer = super().end(transition, now)
-        if transition.then is not None and answer.verdict is not Verdict.APPLIED:
-            self.follow(transition.then)
+        if answer.verdict is not Verdict.APPLIED:
+            for job in transition.then:
+                self.follow(job)
         return answer
 
 
@@ -82,7 +83,7 @@ class _Choosing(ApplyRules):
         raise AssertionError("say what")
 
     def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        then = transition.then if self.chooses(row, transition) else None
+        then = transition.then if self.chooses(row, transition) else ()
         super().accept(row, replace(transition, then=then), verb, now)
 
 
@@ -91,13 +92,12 @@ class LooksAtLimitsLast(ApplyRules):
     """The limits of what follows are looked at when it is inserted."""
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
-        thens = {t.claim: t.then for t in transitions if t.then is not None}
-        answers = super().end_all([replace(t, then=None) for t in transitions], now)
+        thens = {transition.claim: transition.then for transition in transitions}
+        answers = super().end_all([replace(t, then=()) for t in transitions], now)
         for transition, answer in zip(transitions, answers, strict=True):
-            then = thens.get(transition.claim)
-            if then is not None and answer.verb is transition.verb:
-                self._db.gates.require([then])
-                insert(self._db, then, now)
+            for job in thens[transition.claim] if answer.verb is transition.verb else ():
+                self._db.gates.require([job])
+                insert(self._db, job, now)
         return answers
 
 
@@ -130,7 +130,7 @@ class FollowsOnce(ApplyRules):
     """Of a batch only the first failure is followed."""
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
-        rest = [replace(transition, then=None) for transition in transitions[1:]]
+        rest = [replace(transition, then=()) for transition in transitions[1:]]
         return super().end_all([*transitions[:1], *rest], now)
 
 
@@ -159,10 +159,10 @@ class FollowsTooSoon(ApplyRules):
     """What follows a job comes before its end."""
 
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
-        then = transition.then
-        if then is not None and self._db.held(transition.claim) is not None:
-            insert(self._db, then, now)
-        return super().end(replace(transition, then=None), now)
+        if self._db.held(transition.claim) is not None:
+            for job in transition.then:
+                insert(self._db, job, now)
+        return super().end(replace(transition, then=()), now)
 
 
 @fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_with_any_on_conflict)

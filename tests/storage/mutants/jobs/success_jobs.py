@@ -32,7 +32,7 @@ class FollowsNothingThatWasToBeCancelled(ApplyRules):
 
     def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
         if row.cancel_requested:
-            transition = replace(transition, then=None)
+            transition = replace(transition, then=())
         super().accept(row, transition, verb, now)
 
 
@@ -42,8 +42,9 @@ class FollowsWhatWasCancelled(ApplyRules):
 
     def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
         super().accept(row, transition, verb, now)
-        if verb is not transition.verb and transition.then is not None:
-            self.follow(transition.then)
+        if verb is not transition.verb:
+            for job in transition.then:
+                self.follow(job)
 
 
 @fails(SuccessJobConformance.test_many_successes_alike_are_each_followed)
@@ -62,8 +63,9 @@ class FollowsRepeats(ApplyRules):
 
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
         answer = super().end(transition, now)
-        if answer.verdict is Verdict.REPEATED and transition.then is not None:
-            self.follow(transition.then)
+        if answer.verdict is Verdict.REPEATED:
+            for job in transition.then:
+                self.follow(job)
         return answer
 
 
@@ -75,9 +77,10 @@ class FollowsBeforeTheEnd(ApplyRules):
     """What follows is inserted before the key is given back."""
 
     def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        if verb is transition.verb and transition.then is not None:
-            insert(self._db, transition.then, now)
-        super().accept(row, replace(transition, then=None), verb, now)
+        if verb is transition.verb:
+            for job in transition.then:
+                insert(self._db, job, now)
+        super().accept(row, replace(transition, then=()), verb, now)
 
 
 @fails(SuccessJobConformance.test_it_takes_a_key_that_another_end_of_the_call_gave_back)

@@ -36,7 +36,7 @@ class ApplyRules:
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
-        self._db.gates.require([t.then for t in transitions if t.then is not None])
+        self._db.gates.require([job for transition in transitions for job in transition.then])
         answers = [self.end(transition, now) for transition in transitions]
         # After all of them: the follow-up jobs may take keys that any of them released.
         unstarted, self._unstarted = self._unstarted, []
@@ -101,8 +101,9 @@ class ApplyRules:
             if not transition.keep:
                 self._db.remove(row)
         self.tell_gates(row, transition, verb, now)
-        if verb is transition.verb and transition.then is not None:
-            self.follow(transition.then)
+        if verb is transition.verb:
+            for job in transition.then:
+                self.follow(job)
 
     def note_start(self, row: JobRow, *, started: bool) -> None:
         """Mark a started job as not expiring; a job that was not started is as it was before."""

@@ -496,6 +496,13 @@ BEGIN
      WHERE p_tells OR i.replaced IS NOT NULL;
 END $$;
 
+-- The jobs of a list in JSON; one without a list is a list of one.
+CREATE OR REPLACE FUNCTION listed_jobs(p_jobs json) RETURNS SETOF json
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT json_array_elements(
+        CASE json_typeof(p_jobs) WHEN 'array' THEN p_jobs ELSE json_build_array(p_jobs) END);
+$$;
+
 -- The same for jobs as a list in JSON (the struct `Listed` in jobs/job_json.py), with payloads in base64.
 -- Those with limits are left to the next claim to put into their lanes.
 CREATE OR REPLACE FUNCTION insert_listed(

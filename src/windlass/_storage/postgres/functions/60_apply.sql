@@ -238,7 +238,8 @@ END $$;
 -- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
 --   p_cools    texts of arrays: how long the queue cools down, by its number of cool-downs before
---   p_thens    the job that is inserted if this verb takes effect, JSON as for `insert_listed`
+--   p_thens    the jobs that are inserted if this verb takes effect, JSON as for `insert_listed`; or
+--              one such job without a list, as workers of earlier versions say it
 --   p_metadatas  the facts that handlers noted, JSON
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
@@ -286,8 +287,9 @@ BEGIN
     PERFORM commit_durably(p_durable);
     IF p_thens IS NOT NULL THEN
         PERFORM require_limits(names_in(
-            ARRAY(SELECT t.job::json ->> 'limits' FROM unnest(p_thens) AS t (job)
-                   WHERE t.job::json ->> 'limits' IS NOT NULL)));
+            ARRAY(SELECT j.job ->> 'limits'
+                    FROM unnest(p_thens) AS t (jobs), listed_jobs(t.jobs::json) AS j (job)
+                   WHERE j.job ->> 'limits' IS NOT NULL)));
     END IF;
     v_limits := limits_held(p_seqs, p_numbers);
     v_limited := v_limits <> '{}';
@@ -398,8 +400,9 @@ BEGIN
         -- A key may be under decision in an open transaction: then nothing of this happens.
         PERFORM set_config('lock_timeout', '2s', true);
         PERFORM insert_listed(
-            at, p_durable, (SELECT json_agg(f.job::json ORDER BY f.n)
-                              FROM unnest(v_follow) WITH ORDINALITY AS f (job, n)));
+            at, p_durable, (SELECT json_agg(j.job ORDER BY f.n, j.n)
+                              FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
+                                   listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)));
     END IF;
 END $$;
 

@@ -80,7 +80,9 @@ BEGIN
         ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
         ARRAY[width_bucket(span_us(v_job.started_at, v_now), bucket_bottoms())]);
     IF v_request ->> 'then' IS NOT NULL THEN
-        PERFORM insert_listed(v_now, NULL, json_build_array(v_request -> 'then'));
+        PERFORM insert_listed(
+            v_now, NULL, (SELECT json_agg(j.job ORDER BY j.n)
+                            FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)));
     END IF;
     RETURN NULL;
 END $$;

@@ -57,7 +57,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
             or transition.by != by
             or transition.keep is not keep
             or (keep and transition.result != result)
-            or transition.then is not None
+            or transition.then
             or transition.metadata
         ):
             return None
@@ -120,9 +120,9 @@ def cooldown_args(transitions: Sequence[Transition], order: Sequence[int]) -> tu
         return (*_NO_FLOW[:3], turns)
     cools = [_cools(transition) for transition in transitions]
     thens = [
-        None
-        if transition.then is None
-        else _encode(job_json_of(skip_if_key_held(transition.then))).decode()
+        _encode([job_json_of(skip_if_key_held(job)) for job in transition.then]).decode()
+        if transition.then
+        else None
         for transition in transitions
     ]
     return (

@@ -74,7 +74,7 @@ class _Finish(msgspec.Struct, frozen=True):
     by: str
     result: bytes | None
     keep: bool
-    then: JobJson | None
+    then: Sequence[JobJson] | None
     metadata: str | None
 
 
@@ -139,9 +139,7 @@ class UserTransactions:
             by=transition.by,
             result=transition.result,
             keep=transition.keep,
-            then=None
-            if transition.then is None
-            else job_json_of(skip_if_key_held(transition.then)),
+            then=[job_json_of(skip_if_key_held(job)) for job in transition.then] or None,
             metadata=metadata_text(transition.metadata),
         )
         return _encode(order).decode()

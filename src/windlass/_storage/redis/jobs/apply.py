@@ -110,7 +110,7 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
             and transition.if_cancelled is None
             and not transition.lost
             and not transition.solo
-            and transition.then is None
+            and not transition.then
             and not transition.metadata
         ):
             keep = transition.keep
@@ -165,8 +165,8 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.keep,
             [max(0, min(span_us(cool), LAST_US)) for cool in transition.cools],
             transition.drains,
-            [as_text(part) for part in insert.insert_args([skip_if_key_held(then)])]
-            if then is not None
+            [as_text(part) for part in insert.insert_args([skip_if_key_held(one) for one in then])]
+            if then
             else False,
             "" if error is None else frame_of(error.traceback),
             transition.started,

@@ -58,7 +58,7 @@ _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transition]) -> Applied:
     """`JobStore.apply` at the instant ``now``."""
-    announced = [transition.then for transition in transitions if transition.then is not None]
+    announced = [job for one in transitions if one.then for job in one.then]
     if announced:
         require_limits(connection, announced)
     following: list[NewJob] = []
@@ -108,7 +108,7 @@ def _apply(
         elif (
             transition.verb is _SUCCEED
             and transition.keep
-            and transition.then is None
+            and not transition.then
             and not transition.metadata
             and not row[_FREES]
             and row[_QUEUE] not in forgivable
@@ -124,8 +124,8 @@ def _apply(
             ending, answer = _judge(transition, verb, row, cooldowns)
             others.append(ending)
             answers.append(answer)
-            if verb is transition.verb and transition.then is not None:
-                following.append(skip_if_key_held(transition.then))
+            if verb is transition.verb:
+                following += map(skip_if_key_held, transition.then)
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     effects = ApplyEffects(connection, now, finishes, successes) if others else None
     if effects is not None:

@@ -56,7 +56,7 @@ __all__ = ["FollowUpConformance", "OnFailureConformance"]
 
 def failing(job: ClaimedJob, then: NewJob, *, by: str = "") -> Transition:
     """Return a final failure, and what is to follow it."""
-    return replace(fail(job, by=by or job.worker, error=OOPS), then=then)
+    return replace(fail(job, by=by or job.worker, error=OOPS), then=(then,))
 
 
 async def is_stored(storage: Storage, job: NewJob) -> bool:
@@ -166,7 +166,7 @@ class FollowUpConformance:
         ]
         for transition in endings:
             then = a_job()
-            await ended(storage, replace(transition, then=then))
+            await ended(storage, replace(transition, then=(then,)))
             assert ids(await claim(storage, 10)) == [then.id], transition.verb
 
     async def test_each_failure_of_a_batch_is_followed_by_its_own(self, storage: Storage) -> None:

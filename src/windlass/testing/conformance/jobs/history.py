@@ -171,7 +171,7 @@ class MetadataConformance:
         for job in (keyed("k"), limited("db"), a_job()):
             running = await started(storage, job)
             success = succeed(running, by="w1", result=None)
-            await ended(storage, replace(success, metadata=FACTS, then=a_job(queue="next")))
+            await ended(storage, replace(success, metadata=FACTS, then=(a_job(queue="next"),)))
             assert (await look(storage, running)).metadata == FACTS
 
     async def test_a_batch_stores_what_each_has_noted(self, storage: Storage) -> None:

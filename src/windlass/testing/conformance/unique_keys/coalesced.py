@@ -80,7 +80,7 @@ class CoalescedConformance:
         running = await started(storage, a_job(task="mail"))
         then = keyed("k", task="next", queue="later")
         success = succeed(running, by="w1", result=None)
-        await end(storage, msgspec.structs.replace(success, then=then))
+        await end(storage, msgspec.structs.replace(success, then=(then,)))
         assert await counted(storage) == {
             ("default", "mail"): {"succeed": 1},
             ("later", "next"): {"coalesce": 1},

@@ -3,7 +3,8 @@
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
 -- lost, solo, missed, keep, cools, drains, then, frame, started, metadata}. Verbs are the numbers of layout.py;
 -- if_cancelled is -1 for none; error is msgpack [kind, message] or '', result a string or false. The
--- last six may be left out; metadata is JSON or ''; cools is a list of durations, then the two strings of a new job or false.
+-- last six may be left out; metadata is JSON or ''; cools is a list of durations, then the two strings
+-- of each new job, one after the other, or false.
 -- use: jobs keys lanes lines ended brakes storing rollups
 
 local SUCCEED, RETRY, SNOOZE, THROTTLE, RELEASE, FAIL, CANCEL_VERB = 1, 2, 3, 4, 5, 6, 7
@@ -123,6 +124,14 @@ function ending.finish(job, verb, transition)
   end
 end
 
+-- Add the strings of the new jobs that a transition brings.
+function ending.add_jobs(items, transition)
+  local many = #items
+  for i, item in ipairs(transition[18]) do
+    items[many + i] = item
+  end
+end
+
 -- What the end of a claim means for others.
 function ending.tell_others(job, verb, transition)
   if verb == THROTTLE then
@@ -132,8 +141,7 @@ function ending.tell_others(job, verb, transition)
     forgive(job.queue)
   end
   if transition[18] and verb == transition[4] then
-    local items = pending.follow_ups
-    items[#items + 1], items[#items + 2] = transition[18][1], transition[18][2]
+    ending.add_jobs(pending.follow_ups, transition)
   end
   if has(job.marks, LIMITED) then
     let_go(job)
@@ -261,8 +269,7 @@ local function missing_limit(transitions)
   local items = {}
   for _, transition in ipairs(transitions) do
     if transition[18] then
-      items[#items + 1] = transition[18][1]
-      items[#items + 1] = transition[18][2]
+      ending.add_jobs(items, transition)
     end
   end
   return #items > 0 and unknown_limit(read_new(items)) or nil
