@@ -44,18 +44,20 @@ end
 
 -- A job becomes ready in its lane. Written by `write_entered`, together with others.
 local function enter_lane(job, special)
-  local lane, line = lane_of(job.queue, special[5]), nil
+  local lane = lane_of(job.queue, special[5])
   local place = place_at(job.due, job.seq, job.id, '2')
-  line = pending.entered[lane]
+  local line = pending.entered[lane]
   if not line then
-    line = { gate = gate_of(special[4][1]) }
-    pending.entered[lane] = line
-  end
-  line[#line + 1] = job.priority
-  line[#line + 1] = place
-  if not line.place
-    or precedes(job.priority, job.due, job.seq, line.priority, line.due, line.seq) then
-    line.priority, line.due, line.seq, line.place = job.priority, job.due, job.seq, place
+    pending.entered[lane] = {
+      job.priority, place, gate = special.gates[1],
+      priority = job.priority, due = job.due, seq = job.seq, place = place,
+    }
+  else
+    line[#line + 1] = job.priority
+    line[#line + 1] = place
+    if precedes(job.priority, job.due, job.seq, line.priority, line.due, line.seq) then
+      line.priority, line.due, line.seq, line.place = job.priority, job.due, job.seq, place
+    end
   end
   hints.add(job.queue, 1)
   if job.expires > 0 then
@@ -73,14 +75,18 @@ local function write_entered()
   for i, stored in ipairs(read_all('HMGET', prefix .. 'lanes', names)) do
     local lane = names[i]
     local line = lines[lane]
-    wide('ZADD', prefix .. 'lane:' .. lane, line, 2)
+    if #line == 2 then
+      redis.call('ZADD', prefix .. 'lane:' .. lane, line[1], line[2])
+    else
+      wide('ZADD', prefix .. 'lane:' .. lane, line, 2)
+    end
     if pending.touched[lane] then
       pending.heads[lane] = nil
     else
       local first = not stored
       if stored then
-        local due, seq = place_order(string.sub(stored, 9, 42))
-        local priority = struct.unpack('>d', stored)
+        local priority, sign, due, seq = struct.unpack('>dBdd', stored)
+        due = sign == 0 and due - 2 ^ 56 or due
         first = precedes(line.priority, line.due, line.seq, priority, due, seq)
       end
       if first then
@@ -103,7 +109,7 @@ local function leave_lane(job, special)
   if job.expires > 0 then
     redis.call('ZREM', prefix .. 'lane_expiring:' .. job.queue, place .. lane)
   end
-  pending.touched[lane] = pending.touched[lane] or gate_of(special[4][1])
+  pending.touched[lane] = pending.touched[lane] or special.gates[1]
   pending.heads[lane] = nil
   return true
 end
@@ -283,7 +289,7 @@ local function postpone(rated)
     bays.load(late)
     for _, bay in ipairs(late) do
       local _, _, cost = split_bay(bay)
-      local at = opens_at(spec, { use[1], use[2], cost })
+      local at = opens_at(spec, { use[1], use[2], cost }, gate)
       if at then
         bays.set(bay, at)
       end
@@ -298,7 +304,7 @@ end
 local function let_go(job)
   local special = special_of(job)
   if special then
-    release_gates(special[4], job.id)
+    release_gates(special, job.id)
   end
 end
 
@@ -306,8 +312,8 @@ end
 -- After `let_go`.
 local function tell_gates(job, failed, succeeded, drains)
   local special, tripped = special_of(job), {}
-  for _, use in ipairs(special and special[4] or {}) do
-    local spec, gate = spec_of(use[1]), gate_of(use)
+  for i, use in ipairs(special and special[4] or {}) do
+    local spec, gate = spec_of(use[1]), special.gates[i]
     if spec and spec[5] and failed then
       if not tripped[gate] then -- one failure, however often it names the breaker
         tripped[gate] = true
