@@ -119,13 +119,13 @@ local function shut(special)
       if spec[4] and used(its_gate) >= spec[4] then
         return its_gate, UNIT, nil
       end
-      local till = open_until(spec, its_gate)
+      local till = spec[5] and open_until(spec, its_gate)
       if till and till <= now and used(its_gate) > 0 then
         return its_gate, UNIT, nil
       elseif till and till > now and (not at or till > at) then
         gate, cost, at = its_gate, UNIT, till
       end
-      local its_at = opens_at(spec, use, its_gate)
+      local its_at = spec[2] and opens_at(spec, use, its_gate)
       if its_at and (not at or its_at > at) then
         gate, cost, at = its_gate, use[3], its_at
       end

@@ -23,11 +23,8 @@ end
 -- Due time and number again. Lua compares strings by the server's locale, so places are compared
 -- by these.
 local function place_order(place)
-  local due, seq = struct.unpack('>dd', place, 2)
-  if string.byte(place) == 0 then
-    due = due - 2 ^ 56
-  end
-  return due, seq
+  local sign, due, seq = struct.unpack('>Bdd', place)
+  return sign == 0 and due - 2 ^ 56 or due, seq
 end
 
 -- Whether a job goes before another one of the same queue.

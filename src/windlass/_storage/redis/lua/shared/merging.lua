@@ -17,8 +17,8 @@ end
 
 -- The line of a lane, whose first jobs are read. There are as many of these tables as lanes are visited, so they
 -- have few fields. `alone_in`: the open bay where it is the only lane, if `follow_alone` may write both.
-local function lane_line(lane, bite, alone_in)
-  local rows = redis.call('ZRANGE', prefix .. 'lane:' .. lane, 0, bite - 1, 'WITHSCORES')
+local function lane_line(lane, key, bite, alone_in)
+  local rows = redis.call('ZRANGE', key, 0, bite - 1, 'WITHSCORES')
   return {
     lane = lane, rows = rows, next = 1, more = #rows == 2 * bite, priority = 0, due = 0, seq = 0,
     alone_in = alone_in,

@@ -4,6 +4,7 @@
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
 local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
 local OPEN = '\0\0\0\0\0\0\0\0' -- when an open bay opens, as it is stored
+local UNCHANGED = 48 -- the kind byte of jobs that have no state record
 local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
 
 -- --- taking jobs ---
@@ -18,17 +19,26 @@ end
 
 -- Read the records of a job and of those behind it in a line, whose members begin with places.
 local function read_ahead(line, place, visits)
-  local ids = { string.sub(place, 18, 33) }
+  local sub, byte, rows = string.sub, string.byte, line.rows
+  local ids, changed, n = { sub(place, 18, 33) }, {}, 1
+  if byte(place, PLACE) ~= UNCHANGED then
+    changed[1] = ids[1]
+  end
   line.ahead = math.max(FIRST_AHEAD, math.min(2 * (line.ahead or 0), MOST_AHEAD))
-  for at = line.next, math.min(#line.rows, line.next + 2 * line.ahead - 2), 2 do
-    ids[#ids + 1] = string.sub(line.rows[at], 18, 33)
+  for at = line.next, math.min(#rows, line.next + 2 * line.ahead - 2), 2 do
+    n = n + 1
+    ids[n] = sub(rows[at], 18, 33)
+    if byte(rows[at], PLACE) ~= UNCHANGED then
+      changed[#changed + 1] = ids[n]
+    end
   end
-  local asked, kept = read_all('HMGET', prefix .. 'jobs', ids), {}
-  if string.byte(place, PLACE) ~= 48 then
-    kept = read_all('HMGET', prefix .. 'state', ids)
-  end
+  local records, known = read_all('HMGET', prefix .. 'jobs', ids), visits.asked
   for i, id in ipairs(ids) do
-    visits.asked[id], visits.kept[id] = asked[i], kept[i]
+    known[id] = records[i]
+  end
+  records, known = read_all('HMGET', prefix .. 'state', changed), visits.kept
+  for i, id in ipairs(changed) do
+    known[id] = records[i] or nil
   end
 end
 
@@ -43,7 +53,7 @@ local function glance_fresh(id, asked)
   end
 end
 
--- A lane is not one that `follow_alone` can write: its record and its bay's are read again.
+-- A lane is not one that `follow_alone` can write: its record and its bay's are read.
 local function settle_later(line)
   if line.alone_in then
     pending.alone[line.alone_in] = true
@@ -107,9 +117,6 @@ local function take_head(line, visits, source)
     read_ahead(source, place, visits)
   end
   local asked, kept = visits.asked[id], visits.kept[id]
-  if kept == nil then
-    kept = string.byte(place, PLACE) ~= 48 and redis.call('HGET', prefix .. 'state', id)
-  end
   local special, last
   if asked and not kept then
     special, last = glance_fresh(id, asked)
@@ -149,13 +156,14 @@ local function follow_alone(queue, visits)
   for i, line in ipairs(visits.alone) do
     local bay, lane = line.alone_in, line.lane
     if bay then
-      local key, place, priority = prefix .. 'bay:' .. bay, line_head(line)
+      local key = prefix .. 'bay:' .. bay
+      local place, priority = line.rows[line.next], line.rows[line.next + 1] -- as a text: a score
       left[#left + 1] = visits.met[i]
       redis.call('DEL', key)
       if place then
         local n = #lanes
         redis.call('ZADD', key, priority, place .. lane)
-        local packed = fronts[priority] or struct.pack('>d', priority)
+        local packed = fronts[priority] or struct.pack('>d', tonumber(priority))
         fronts[priority] = packed
         lanes[n + 1], lanes[n + 2] = lane, packed .. place .. bay
         records[n + 1], records[n + 2] = bay, OPEN .. packed .. place
@@ -227,7 +235,7 @@ local function enter_bay(line, visits)
   end
   local lane = string.sub(member, PLACE + 1)
   if not visits.in_hand[lane] then
-    visit_lane(lane_line(lane, 2, false), visits, line)
+    visit_lane(lane_line(lane, prefix .. 'lane:' .. lane, 2, false), visits, line)
   end
   if not visits.shut[line.need] then
     advance(line)
@@ -243,21 +251,24 @@ local function take_alone(bay, member, visits)
     read_ahead(visits.open, place, visits)
   end
   local asked = visits.asked[id]
-  if not asked or visits.kept[id] ~= false or visits.left == 0 then
+  if not asked or visits.kept[id] or visits.left == 0 then
     return false
   end
   local special, last = glance_fresh(id, asked)
   local lane = special and #special[4] > 0 and lane_of(visits.queue, special[5])
-  if not lane or visits.in_hand[lane] or shut(special)
-    or redis.call('ZREM', prefix .. 'lane:' .. lane, place) == 0 then
+  if not lane or visits.in_hand[lane] or shut(special) then
+    return false
+  end
+  local key = prefix .. 'lane:' .. lane
+  if redis.call('ZREM', key, place) == 0 then
     return false
   end
   visits.left = visits.left - 1
   charge(special, id)
   local n, m = #visits.chosen + 1, #visits.alone + 1
   visits.chosen[n], visits.last[n], visits.frees[n] = id, last, true
-  local line = lane_line(lane, 1, bay)
-  visits.lanes[lane], visits.alone[m], visits.met[m] = line, line, member
+  local line = lane_line(lane, key, 1, bay)
+  visits.alone[m], visits.met[m] = line, member
   push(visits.heap, line)
   return true
 end
@@ -266,22 +277,21 @@ end
 local function meet_bay(visits)
   local member = line_head(visits.open)
   local bay = string.sub(member, PLACE + 1)
-  local need = string.sub(bay, visits.need_at)
   advance(visits.open)
-  local known = visits.shut[need]
+  local known = next(visits.shut) and visits.shut[string.sub(bay, visits.need_at)]
   if known then
     visits.closing[bay] = known
     return
   end
-  local key = prefix .. 'bay:' .. bay
-  if redis.call('ZCARD', key) == 1 then
-    if string.sub(need, 1, 3) == '-1:' and take_alone(bay, member, visits) then
+  if visits.all_alone or redis.call('ZCARD', prefix .. 'bay:' .. bay) == 1 then
+    if string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
+      and take_alone(bay, member, visits) then
       return
     end
     pending.alone[bay] = true
   end
-  local line = new_line(key, 2, 1)
-  line.bay, line.need = bay, need
+  local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
+  line.bay, line.need = bay, string.sub(bay, visits.need_at)
   enter_bay(line, visits)
 end
 
@@ -291,9 +301,10 @@ local function meet_late(queue, visits)
     'ZRANGEBYSCORE', prefix .. 'lane_expiring:' .. queue, '-inf', now, 'LIMIT', 0, visits.expiries
   )
   for _, member in ipairs(late) do
-    local line = lane_line(string.sub(member, PLACE + 1), 2, false)
+    local lane = string.sub(member, PLACE + 1)
+    local line = lane_line(lane, prefix .. 'lane:' .. lane, 2, false)
     if line_head(line) == string.sub(member, 1, PLACE) then
-      visits.in_hand[line.lane] = true
+      visits.in_hand[lane] = true
       push(visits.heap, line)
     end
   end
@@ -309,8 +320,10 @@ local function visit(queue, wanted, expiries)
   local visits = {
     chosen = {}, last = {}, frees = {}, expired = {}, damaged = {}, cut_short = false,
     expiries = expiries, left = wanted + EXTRA_VISITS, heap = heap, shut = {}, in_hand = {},
-    closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {}, alone = {}, met = {},
-    open = open, need_at = #lane_of(queue, '') + 1,
+    closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {},
+    alone = {}, met = {}, open = open, need_at = #lane_of(queue, '') + 1,
+    -- Every bay has a lane, and every lane one bay: where there are as many, each lane is alone.
+    all_alone = redis.call('HLEN', prefix .. 'lanes') == redis.call('HLEN', prefix .. 'bays'),
   }
   face(common)
   face(open)
