@@ -44,22 +44,29 @@ local function enter_lane(job, special)
   local lane = lane_of(job.queue, special[5])
   local place = place_at(job.due, job.seq, job.id, '2')
   local line = pending.entered[lane]
-  if not line then
-    pending.entered[lane] = {
-      job.priority, place, gate = special.gates[1],
-      priority = job.priority, due = job.due, seq = job.seq, place = place,
-    }
+  if line then
+    local n = #line
+    line[n + 1], line[n + 2] = job.priority, place
   else
-    line[#line + 1] = job.priority
-    line[#line + 1] = place
-    if precedes(job.priority, job.due, job.seq, line.priority, line.due, line.seq) then
-      line.priority, line.due, line.seq, line.place = job.priority, job.due, job.seq, place
-    end
+    pending.entered[lane] = { job.priority, place, gate = special.gates[1] }
   end
   hints.add(job.queue, 1)
   if job.expires > 0 then
     redis.call('ZADD', prefix .. 'lane_expiring:' .. job.queue, job.expires, place .. lane)
   end
+end
+
+-- The first of the jobs that entered a lane: its priority, due time, number and place.
+local function first_entered(line)
+  local priority, place = line[1], line[2]
+  local due, seq = place_order(place)
+  for i = 3, #line, 2 do
+    local its_due, its_seq = place_order(line[i + 1])
+    if precedes(line[i], its_due, its_seq, priority, due, seq) then
+      priority, due, seq, place = line[i], its_due, its_seq, line[i + 1]
+    end
+  end
+  return priority, due, seq, place
 end
 
 -- Store the jobs that became ready in lanes. Most join behind others, and nothing changes.
@@ -80,14 +87,16 @@ local function write_entered()
     if pending.touched[lane] then
       pending.heads[lane] = nil
     else
+      local priority, due, seq, place = first_entered(line)
       local first = not stored
       if stored then
-        local priority, sign, due, seq = struct.unpack('>dBdd', stored)
-        due = sign == 0 and due - 2 ^ 56 or due
-        first = precedes(line.priority, line.due, line.seq, priority, due, seq)
+        local its_priority, sign, its_due, its_seq = struct.unpack('>dBdd', stored)
+        its_due = sign == 0 and its_due - 2 ^ 56 or its_due
+        first = precedes(priority, due, seq, its_priority, its_due, its_seq)
       end
       if first then
-        pending.touched[lane], pending.heads[lane] = line.gate, line
+        pending.touched[lane] = line.gate
+        pending.heads[lane] = { priority = priority, place = place }
       end
     end
   end

@@ -275,9 +275,10 @@ end
 
 -- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
 local function meet_bay(visits)
-  local member = line_head(visits.open)
+  local open = visits.open
+  local member = open.rows[open.next]
   local bay = string.sub(member, PLACE + 1)
-  advance(visits.open)
+  advance(open)
   local known = next(visits.shut) and visits.shut[string.sub(bay, visits.need_at)]
   if known then
     visits.closing[bay] = known
