@@ -5,8 +5,8 @@ local LARGEST_BITE = 64
 local NO_ROWS = {}
 local NO_HEAD = 1 / 0 -- the priority of a line that has ended
 
--- A line: the members of a sorted set in order, read in chunks that grow. Nothing is written while
--- lines are read, so a number of members to skip is a place to continue from.
+-- A line: the members of a sorted set in order, read in chunks that grow. No member leaves a line between two
+-- reads of it, so a number of members to skip is a place to continue from.
 local function new_line(key, bite, rank)
   return {
     key = key, bite = bite, rank = rank, skip = 0, rows = NO_ROWS, next = 1, more = true,
@@ -99,7 +99,7 @@ local function heap_pop(heap)
   return top
 end
 
--- Note where the head of a line stands among others, behind all of them where there is none: then false.
+-- Note the order of a line's head among others; without a head the line comes last, and the answer is false.
 local function face(line)
   local member, priority = line_head(line)
   if not member then

@@ -244,7 +244,8 @@ local function enter_bay(line, visits)
 end
 
 -- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The record
--- of the job names the lane, so the bay is not read. False: nothing is done, and the lane must be visited.
+-- of the job names the lane, so the bay is not read. The job leaves its lane before that line is first read.
+-- False: nothing is done, and the lane must be visited.
 local function take_alone(bay, member, visits)
   local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
   if visits.asked[id] == nil then
@@ -311,7 +312,8 @@ local function meet_late(queue, visits)
   end
 end
 
--- Choose jobs of a queue in order. Gates are charged; nothing else about the jobs is written.
+-- Choose jobs of a queue in order. Gates are charged, and `take_alone` removes jobs from their lanes; nothing
+-- else about the jobs is written.
 -- The answer: chosen (with last and frees, see `choose`), expired (jobs), damaged, and cut_short if it stopped
 -- at a bound.
 local function visit(queue, wanted, expiries)
