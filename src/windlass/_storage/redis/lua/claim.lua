@@ -73,16 +73,17 @@ local function start(job)
   add_claim(job.id, job.asked, state_record(job))
 end
 
--- Start jobs that have left their lines; of those with `last` see visits.lua.
-local function start_all(jobs)
+-- Start the jobs that a visit has chosen, which have left their lines.
+local function start_all(visits)
   local limited_front = string.char(RUNNING, FREES)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
     or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
-  for _, job in ipairs(jobs) do
-    if job.last then
-      local front = job.special and limited_front or plain_front
-      add_claim(job.id, job.asked, front .. string.sub(job.asked, 20, job.last) .. plain_back)
+  for i, job in ipairs(visits.chosen) do
+    local last = visits.last[i]
+    if last then
+      local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
+      add_claim(job, asked, front .. string.sub(asked, 20, last) .. plain_back)
     else
       start(job)
     end
@@ -190,8 +191,8 @@ local function take_by_visits(queue, wanted)
     leave_unread(queue, lost)
     put_aside(queue, lost.id, lost.reason, lost.asked, lost.kept)
   end
-  leave_lines(visits)
-  start_all(visits.chosen)
+  leave_lines(queue, visits)
+  start_all(visits)
   settle_lanes()
   postpone(write_gates())
   if visits.cut_short then
@@ -212,7 +213,7 @@ local function next_solo(queue, clearing)
     elseif clearing and job.expires > 0 and job.expires <= now then
       late[#late + 1] = { job }
     elseif not closed[special[5]] then
-      local gate, _, at = shut(special[4])
+      local gate, _, at = shut(special)
       if not gate then
         found = job
         break
@@ -242,7 +243,7 @@ local function take_solo(queue)
   local job = next_solo(queue, true)
   if job then
     redis.call('SADD', prefix .. 'holders', worker)
-    charge(special_of(job)[4], job.id)
+    charge(special_of(job), job.id)
     leave_line(job)
     start(job)
     postpone(write_gates())
