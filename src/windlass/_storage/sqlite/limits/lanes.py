@@ -77,7 +77,7 @@ class LaneChanges:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._entered: dict[tuple[str, tuple[LimitUse, ...]], tuple[int, LanePosition]] = {}
+        self._entered: dict[tuple[str, str], tuple[int, LanePosition]] = {}
         self._touched: dict[int, tuple[LaneState, LanePosition | None] | None] = {}
         self._renewed: set[int] = set()
         self._parked: dict[int, ClosedLimit] = {}
@@ -89,11 +89,10 @@ class LaneChanges:
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
         """Return the lane of a job that becomes ready at ``place``; made where there is none."""
-        known = self._entered.get((queue, uses))
-        if known is None:
+        named = (queue, lane_key(uses))
+        if named not in self._entered:
             self.find(queue, (uses,))
-            known = self._entered[queue, uses]
-        lane, head = known
+        lane, head = self._entered[named]
         if place < head:  # most jobs join behind others, and nothing changes
             self._touched[lane] = None
         return lane
@@ -103,16 +102,15 @@ class LaneChanges:
 
         In the order of the jobs: what is claimed together then lies together.
         """
-        keys = {uses: lane_key(uses) for uses in needs if (queue, uses) not in self._entered}
-        gates = {key: uses[0].gate for uses, key in keys.items()}
-        rows = fetch(self._connection, _LANES_OF, (queue, names_text(gates))) if gates else ()
-        found: dict[str, tuple[int, LanePosition]] = {row[0]: (row[1], row[2:]) for row in rows}
-        made = [(key, gate) for key, gate in gates.items() if key not in found]
+        gates = {lane_key(uses): uses[0].gate for uses in needs}
+        keys = [key for key in gates if (queue, key) not in self._entered]
+        rows = fetch(self._connection, _LANES_OF, (queue, names_text(keys))) if keys else ()
+        for key, lane, *head in rows:
+            self._entered[queue, key] = (lane, (head[0], head[1], head[2]))
+        made = [(key, gates[key]) for key in keys if (queue, key) not in self._entered]
         for key, lane in self._add(queue, made) if made else ():
-            found[key] = (lane, _BEFORE_ALL)
+            self._entered[queue, key] = (lane, _BEFORE_ALL)
             self._touched[lane] = None
-        for uses, key in keys.items():
-            self._entered[queue, uses] = found[key]
 
     def touch(self, lane: int | None) -> None:
         """Record that a job of this lane, perhaps its first, came or went."""
