@@ -25,6 +25,12 @@ FILES = sorted(file.name for file in resources.files(PACKAGE).iterdir() if file.
 STATEMENTS = {(file, name): sql for file in FILES for name, sql in load_sql(PACKAGE, file).items()}
 
 PRIMARY = "INTEGER PRIMARY KEY"
+FIRST_JOBS = [
+    f"head: {PRIMARY}",
+    "jobs: jobs_in_lane",
+    f"following: {PRIMARY}",
+    "jobs: jobs_in_lane",
+]
 
 # The statements on the path of every job, of every claim and of every heartbeat, and those by which
 # people look at millions, with each index they use, in the order of the plan.
@@ -47,18 +53,32 @@ HOT = {
     ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],
-    ("lanes.sql", "open_bays"): ["bays: bays_open", *["lanes: lanes_in_bay"] * 2],
+    ("lanes.sql", "open_bays"): [
+        "bays: bays_open",
+        "lanes: lanes_in_bay",
+        *FIRST_JOBS,
+        "lanes: lanes_in_bay",
+    ],
     ("lanes.sql", "open_timed"): [f"bays: {PRIMARY}", "bays: bays_timed"],
     ("lanes.sql", "next_timed"): ["bays: bays_timed"],
-    ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay"],
-    ("lanes.sql", "bay_head"): ["lanes: lanes_in_bay"],
+    ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay", *FIRST_JOBS],
+    ("lanes.sql", "bay_heads"): [f"lanes: {PRIMARY}", "lanes: lanes_in_bay"],
+    ("lanes.sql", "named_lanes"): [f"lanes: {PRIMARY}", *FIRST_JOBS],
     ("lanes.sql", "lane_jobs"): ["jobs: jobs_in_lane"],
-    ("lanes.sql", "lane_head"): ["jobs: jobs_in_lane"],
-    ("lanes.sql", "lane_of"): ["lanes: sqlite_autoindex_lanes_1"],
+    ("lanes.sql", "lanes"): [
+        f"lanes: {PRIMARY}",
+        f"bays: {PRIMARY}",
+        f"jobs: {PRIMARY}",
+        "jobs: jobs_in_lane",
+    ],
+    ("lanes.sql", "lanes_of"): ["lanes: sqlite_autoindex_lanes_1"],
+    ("lanes.sql", "add_lanes"): ["bays: sqlite_autoindex_bays_1"],
     ("lanes.sql", "expired_heads"): ["jobs: jobs_expiring_in_lane", f"lanes: {PRIMARY}"],
     ("lanes.sql", "open_gates"): ["bays: bays_of_gate"],
-    ("lanes.sql", "timed_bays"): ["bays: bays_of_gate"],
+    ("lanes.sql", "timed_bays"): [f"bays: {PRIMARY}", "bays: bays_of_gate"],
     ("lanes.sql", "usage"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}"],
+    ("lanes.sql", "usages"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}", "gates: PRIMARY KEY"],
+    ("lanes.sql", "gates"): ["gates: PRIMARY KEY"],
     ("apply.sql", "claims"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "details"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "succeed"): [f"jobs: {PRIMARY}"],

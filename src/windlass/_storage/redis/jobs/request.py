@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -123,19 +124,28 @@ def _special_of(job: NewJob) -> tuple[int, bytes]:
     in jobs.lua.
     """
     unique = job.unique
-    marks = _LIMITED if job.limits else 0
-    key, window, period = "", "", 0
-    if unique is not None:
-        marks |= _KEYED
-        key, window = unique.key, unique.window.value
-        if unique.window is Window.UNTIL_STARTED:
-            marks |= _STARTED
-        if unique.period is not None:
-            # A hold of no time at all is over at once, and 0 means one without an end.
-            period = max(1, min(span_us(unique.period), LAST_US))
-    uses = [(use.name, use.key, use.cost) for use in job.limits]
-    special = _pack((key, window, period, uses, lane_key(job.limits)))
-    return marks, _BYTES.pack(_BIN32, len(special)) + special
+    if unique is None:
+        return _LIMITED, _pack_limits(job.limits)
+    marks = _LIMITED | _KEYED if job.limits else _KEYED
+    if unique.window is Window.UNTIL_STARTED:
+        marks |= _STARTED
+    period = 0
+    if unique.period is not None:
+        # A hold of no time at all is over at once, and 0 means one without an end.
+        period = max(1, min(span_us(unique.period), LAST_US))
+    return marks, _pack_special(unique.key, unique.window.value, period, job.limits)
+
+
+@lru_cache(maxsize=4096)
+def _pack_limits(limits: tuple[LimitUse, ...]) -> bytes:
+    """Pack limits without a key. Jobs of one task and tenant have the same ones."""
+    return _pack_special("", "", 0, limits)
+
+
+def _pack_special(key: str, window: str, period: int, limits: tuple[LimitUse, ...]) -> bytes:
+    uses = [(use.name, use.key, use.cost) for use in limits]
+    special = _pack((key, window, period, uses, lane_key(limits)))
+    return _BYTES.pack(_BIN32, len(special)) + special
 
 
 def _extras_of(job: NewJob) -> bytes:

@@ -78,7 +78,7 @@ local function freed_by(ids, kept)
     end
   end
   for n, asked in ipairs(read_all('HMGET', prefix .. 'jobs', its)) do
-    local _, _, special = glance_asked(its[n], asked or '')
+    local _, special = glance_asked(its[n], asked or '')
     freed[places[n]] = special
   end
   return freed
@@ -89,11 +89,11 @@ local function free(id, special, keep)
   if special[1] ~= '' and not (keep and special[2] == 'for_a_time') then
     free_key({ id = id, special = special })
   end
-  release_gates(special[4], id)
-  for _, use in ipairs(special[4]) do
+  release_gates(special, id)
+  for i, use in ipairs(special[4]) do
     local spec = spec_of(use[1])
     if spec and spec[5] then
-      close_breaker(gate_of(use))
+      close_breaker(special.gates[i])
     end
   end
 end

@@ -81,18 +81,18 @@ local function start(job)
   add_claim(job.id, job.asked, state_record(job))
 end
 
--- Start jobs that have left their lines; of those with `last` see visits.lua.
-local function start_all(jobs)
+-- Start the jobs that a visit has chosen, which have left their lines.
+local function start_all(visits)
   local limited_front = string.char(RUNNING, FREES)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
     or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
-  for _, job in ipairs(jobs) do
-    if job.last then
-      local front = job.special and limited_front or plain_front
-      local membership = string.byte(job.asked) == MEMBER_RECORD and string.sub(job.asked, -21) or ''
-      local record = front .. string.sub(job.asked, 20, job.last) .. membership .. plain_back
-      add_claim(job.id, job.asked, record)
+  for i, job in ipairs(visits.chosen) do
+    local last = visits.last[i]
+    if last then
+      local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
+      local membership = string.byte(asked) == MEMBER_RECORD and string.sub(asked, -21) or ''
+      add_claim(job, asked, front .. string.sub(asked, 20, last) .. membership .. plain_back)
     else
       start(job)
     end
@@ -207,8 +207,8 @@ local function take_by_visits(queue, wanted)
     leave_unread(queue, lost)
     put_aside(queue, lost.id, lost.reason, lost.asked, lost.kept)
   end
-  leave_lines(visits)
-  start_all(visits.chosen)
+  leave_lines(queue, visits)
+  start_all(visits)
   settle_lanes()
   postpone(write_gates())
   if visits.cut_short then
@@ -229,7 +229,7 @@ local function next_solo(queue, clearing)
     elseif clearing and (job.expires > 0 and job.expires <= now or members.is_stopped(job.asked)) then
       late[#late + 1] = { job }
     elseif not closed[special[5]] then
-      local gate, _, at = shut(special[4])
+      local gate, _, at = shut(special)
       if not gate then
         found = job
         break
@@ -259,7 +259,7 @@ local function take_solo(queue)
   local job = next_solo(queue, true)
   if job then
     redis.call('SADD', prefix .. 'holders', worker)
-    charge(special_of(job)[4], job.id)
+    charge(special_of(job), job.id)
     leave_line(job)
     start(job)
     postpone(write_gates())

@@ -25,7 +25,7 @@ local function solo_claimable(queue)
   for _, place in ipairs(redis.call('ZRANGE', line, 0, SOLO_LOOKS - 1)) do
     local job = load_job(string.sub(place, 18, 33))
     local special = job and special_of(job)
-    if not special or (job.expires > 0 and job.expires <= now) or not shut(special[4]) then
+    if not special or (job.expires > 0 and job.expires <= now) or not shut(special) then
       return true
     end
   end

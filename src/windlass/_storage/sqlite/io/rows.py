@@ -51,6 +51,7 @@ __all__ = [
     "job_of",
     "limits_of",
     "limits_text",
+    "names_text",
     "on_lost_of",
     "on_lost_text",
     "optional_instant",
@@ -129,6 +130,11 @@ def optional_instant(us: int | None) -> datetime | None:
 def seqs_text(seqs: Sequence[int]) -> str:
     """Row numbers for ``json_each``: one statement for all, however many."""
     return _encode(seqs).decode()
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Names for ``json_each``."""
+    return _encode(list(names)).decode()
 
 
 def ids_text(ids: Iterable[JobId]) -> str:

@@ -22,6 +22,7 @@ from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
     ApplyEffects,
     Finish,
+    LimitedSuccess,
     Successes,
 )
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
@@ -39,6 +40,8 @@ _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
 
 # Columns of ``claims`` in apply.sql.
 _STATE, _NUMBER, _CANCEL, _QUEUE, _FREES = 1, 2, 3, 4, 9
+_KEY = 1
+"""In the last of them: the end frees a key."""
 
 _SUCCEED = Verb.SUCCEED
 _SUCCEEDED = TransitionAnswer(Verdict.APPLIED, Verb.SUCCEED)
@@ -96,7 +99,7 @@ def _apply(
     forgivable = {name for (name,) in connection.execute(_FORGIVABLE, (now - _GRACE,))}
     cooldowns: CooldownChanges | None = None
     successes: Successes = {}
-    others: list[AcceptedTransition] = []
+    others: list[AcceptedTransition | LimitedSuccess] = []
     answers: list[TransitionAnswer] = []
     for transition in transitions:
         claim = transition.claim
@@ -110,11 +113,13 @@ def _apply(
             and transition.keep
             and not transition.then
             and not transition.metadata
-            and not row[_FREES]
+            and row[_FREES] != _KEY
             and row[_QUEUE] not in forgivable
         ):
             successes.setdefault((transition.by, transition.result), []).append(row)
             answers.append(_SUCCEEDED)
+            if row[_FREES] is not None:
+                others.append(LimitedSuccess(row[0], row[_FREES]))
         else:
             verb = transition.verb
             if row[_CANCEL] and transition.if_cancelled is not None:
@@ -135,8 +140,7 @@ def _apply(
         cooldowns.store()
     if effects is not None:
         effects.write()
-    if finishes:
-        _count(connection, now, finishes)
+    _count(connection, now, finishes)
     return answers
 
 

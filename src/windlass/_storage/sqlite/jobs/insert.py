@@ -10,7 +10,7 @@ from itertools import chain, groupby
 import apsw
 import msgspec
 
-from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.job import JobId, JobRecord, LimitUse, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, refuses, replaces
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
@@ -37,6 +37,7 @@ __all__ = ["insert", "is_stored", "require_limits"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
+_INSERT_LIMITED = _SQL["insert_limited"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
@@ -57,15 +58,19 @@ def _widened(one: str) -> str:
     return head + ", ".join([row] * _TOGETHER) + tail
 
 
-_INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
+_WIDENED = {one: _widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
 
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
 _NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
 """The columns after the attempts for a job without special values."""
 
-_PLAIN, _FULL, _APART = range(3)
-"""How a job is stored: by the short statement, by the long one, or after a look at its key."""
+_LIMITS = NewJob.__struct_fields__.index("limits") - _CARRIED
+
+_PLAIN, _LIMITED, _FULL, _APART = range(4)
+"""How a job is stored: by the short statement, by the one with limits, by the long one, or after a
+look at its key.
+"""
 
 
 def insert(
@@ -92,11 +97,12 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            rows = _plain_rows(together, now)
-            _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+            _store(connection, _plain_rows(together, now), _INSERT_PLAIN)
         else:
-            rows = [_row(job, lanes, now) for job in together]
-            _store(connection, rows, _INSERT, _INSERT_MANY)
+            _find_lanes(together, lanes, now)
+            limited = kind == _LIMITED
+            rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
+            _store(connection, rows, _INSERT_LIMITED if limited else _INSERT)
         stored = connection.total_changes() - before
         if strict and stored < len(together):
             _refuse_others(connection, together)
@@ -132,7 +138,8 @@ def _some_repeated(
     return answers
 
 
-def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+def _store(connection: apsw.Connection, rows: list[Row], one: str) -> None:
+    many = _WIDENED[one]
     whole = len(rows) - len(rows) % _TOGETHER
     for start in range(0, whole, _TOGETHER):
         values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
@@ -145,7 +152,13 @@ def _kind(job: NewJob) -> int:
     if job.unique is not None:
         return _APART
     # Compared in one go: this is asked of every job.
-    return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
+    carried = _fields(job)[_CARRIED:]
+    if carried == _NOTHING:
+        return _PLAIN
+    before, behind = slice(0, _LIMITS), slice(_LIMITS + 1, None)
+    if carried[before] == _NOTHING[before] and carried[behind] == _NOTHING[behind]:
+        return _LIMITED
+    return _FULL
 
 
 def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
@@ -259,15 +272,39 @@ def _expiry(job: NewJob, now: int) -> int | None:
     return None if job.expires is None else add_clamped_us(now, span_us(job.expires))
 
 
-def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+def _plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
+    """Return the rows of jobs; ``line``: where those are ready that are due."""
     rows: list[Row] = []
     for job in jobs:
         uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
         due = now if delay is None and at is None else _due(job, now)
-        ready = 1 if due <= now else 0
+        ready = line if due <= now else 0
         key = bytes.fromhex(uid) if _is_id(uid) else id_of(uid)  # which says what is wrong
         rows.append((key, queue, task, ready, priority, due, most, most, now, payload))
     return rows
+
+
+def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    rows: list[Row] = []
+    for job, row in zip(jobs, _plain_rows(jobs, now, line=2), strict=True):
+        _, queue, _, ready, priority, due, *_ = row
+        lane = lanes.enter(queue, job.limits, (priority, due, BEHIND_ALL)) if ready else None
+        rows.append((*row, lane, limits_text(job.limits)))
+    return rows
+
+
+def _full_rows(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    return [_row(job, lanes, now) for job in jobs]
+
+
+def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
+    """Find the lanes of limited jobs that are due, together for each queue."""
+    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
+    for job in jobs:
+        if job.limits and ((job.delay is None and job.at is None) or _due(job, now) <= now):
+            needs.setdefault(job.queue, []).append(job.limits)
+    for queue, its in needs.items():
+        lanes.find(queue, its)
 
 
 def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from windlass._core.job.job import JobId
+from windlass._core.job.job import JobId, LimitUse
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._storage.shared.sql_files import load_sql
@@ -74,6 +74,12 @@ def _make_ready(
     alone: list[int] = []
     laned: list[tuple[int, int]] = []
     damaged: dict[int, str] = {}
+    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
+    for _, _, _, solo, limits, queue in rows:
+        if limits is not None and not solo and (uses := limits_of(limits)):
+            needs.setdefault(queue, []).append(uses)
+    for queue, its in needs.items():
+        lanes.find(queue, its)
     for due, seq, priority, solo, limits, queue in rows:
         if limits is not None and not limits_of(limits):
             damaged[seq] = "limits"

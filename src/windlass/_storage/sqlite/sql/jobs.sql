@@ -16,6 +16,13 @@ INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, c
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: insert_limited
+-- The same with limits.
+INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, created_at, payload,
+                  lane, limits)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
 -- name: is_stored
 SELECT task, payload, key FROM jobs WHERE id = ?1;
 

@@ -240,27 +240,33 @@ local function parts_of(record, rest)
   return payload, payload + 5 + struct.unpack('>I4', record, payload + 1)
 end
 
--- Of an asked record, without the table of a job: when it expires, its marks, what `special_of` says of it
--- (nil: nothing), and the last byte of what a claim copies. Nil if it cannot be read.
+-- Of an asked record, without the table of a job: its marks, what `special_of` says of it (nil: nothing; false:
+-- that cannot be read), and the last byte of what a claim copies. Nil if it cannot be read. By positions: to
+-- unpack all fields costs three times as much.
 local function glance_asked(id, asked)
-  local fine, _, expires, _, _, _, _, _, _, marks, own, rest = pcall(struct.unpack, ASKED, asked)
-  if not fine or own ~= id then
+  local byte, sub = string.byte, string.sub
+  local high, low = byte(asked, 48, 49)
+  local last = low and 52 + high * 256 + low
+  high, low = byte(asked, last and last - 1 or 0, last or 0)
+  last = low and last + high * 256 + low
+  if not low or sub(asked, last + 14, last + 29) ~= id then
     return nil
   end
-  local special
+  local marks, special = byte(asked, last + 11), nil
   if marks % 4 > 0 then
-    local whole, packed = pcall(struct.unpack, '>xI4c0', asked, rest)
-    special = whole and unpack_special(packed)
+    local a, b, c, d = byte(asked, last + 31, last + 34)
+    local size = d and ((a * 256 + b) * 256 + c) * 256 + d
+    special = d and unpack_special(sub(asked, last + 35, last + 34 + size)) or false
   end
-  return expires, marks, special, rest - 30
+  return marks, special, last
 end
 
 -- What a job with a key or limits asked for: {key, window, period, uses, lane key}; each use is
--- {name, key, cost}. Key and window are '' and the uses empty where there are none. Nil: it cannot
+-- {name, key, cost}, and `gates` names its gate at the same place. Key and window are '' and the uses empty where there are none. Nil: it cannot
 -- be read.
 local function special_of(job)
   if job.special == nil then
-    job.special = { '', '', 0, {}, '' }
+    job.special = { '', '', 0, {}, '', gates = {} }
     if job.marks % 4 > 0 then
       local fine, packed = pcall(struct.unpack, '>xI4c0', job.asked, job.rest)
       job.special = fine and unpack_special(packed)

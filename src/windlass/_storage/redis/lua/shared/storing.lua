@@ -226,6 +226,9 @@ local function store_new(new, joins)
   local answers, records, all, odd, stored, expiring = {}, {}, {}, {}, 0, {}
   local lines, later, added, taken_over = {}, {}, {}, false
   local joined, blocked = {}, {}
+  local job = { -- the one that is stored, if it carries something special
+    id = '', seq = 0, due = 0, expires = 0, priority = 0, marks = 0, queue = '', flags = 0, kept = false,
+  }
 
   -- The members that join a line, by queue.
   local function line_of(lists, queue)
@@ -300,10 +303,8 @@ local function store_new(new, joins)
     end
     local kind = '0'
     if marks[i] > 0 or expires > 0 then
-      local job = {
-        id = id, seq = last, due = due, expires = expires, priority = priorities[i],
-        marks = marks[i], queue = queue, flags = 0, kept = false,
-      }
+      job.id, job.seq, job.due, job.expires = id, last, due, expires
+      job.priority, job.marks, job.queue = priorities[i], marks[i], queue
       kind = kind_of(job)
       if due <= now and kind == '2' then
         enter_lane(job, specials[i])
