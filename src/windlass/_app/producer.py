@@ -26,7 +26,8 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
-from windlass._tasks.flow import Flow, refuse_pending
+from windlass._tasks.flow import Flow
+from windlass._tasks.flow_plan import refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.registry import TaskRegistry
@@ -260,18 +261,18 @@ class Producer:
 
     async def flow_graph(self, flow: FlowId) -> FlowGraph:
         """Read the stored flow; FlowNotFound."""
-        return await (await self._connections.client()).flow_graph(flow)
+        return await (await self._connections.client()).flows.graph(flow)
 
     async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for the end of a flow."""
-        return await (await self._connections.client()).wait_for_flow(flow, timeout)
+        return await (await self._connections.client()).flows.wait(flow, timeout)
 
     async def flow_page(
         self, flow: FlowId, part: int, *, after: int, limit: int
     ) -> Sequence[Outcome]:
         """Read jobs of a part."""
         client = await self._connections.client()
-        return await client.flow_page(flow, part, after=after, limit=limit)
+        return await client.flows.page(flow, part, after=after, limit=limit)
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
         """Cancel or retry a flow, with an audit record."""

@@ -10,13 +10,10 @@ from typing import (
     Concatenate,
     Generic,
     Literal,
-    NoReturn,
     ParamSpec,
     TypeVar,
     cast,
 )
-
-import msgspec
 
 from windlass._core.flows.flow import Edge, NewPart, PartKind
 from windlass._core.flows.pending import Pending, has_pending, pending_part, wanted_in
@@ -28,12 +25,13 @@ from windlass._core.values.names import shown
 from windlass._core.values.payload import decode_any
 from windlass._system.seams import new_job_id
 from windlass._tasks.call import Call
+from windlass._tasks.flow_plan import FlowPlan, check_call
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
 
-__all__ = ["Ended", "Flow", "FlowPlan", "Group", "Node", "Upstream", "ended", "refuse_pending"]
+__all__ = ["Ended", "Flow", "Group", "Node", "Upstream", "ended"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -44,17 +42,6 @@ S = TypeVar("S")
 FlowWhen = Literal["succeeded", "ended", "failed"]
 MOST = 100_000
 """Jobs of one flow."""
-
-
-class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow that is ready to be stored, but for what the app adds to its calls."""
-
-    id: FlowId
-    name: str
-    key: str | None
-    expires: timedelta | None
-    parts: tuple[NewPart, ...]
-    calls: Sequence[tuple[int, JobId, Call[Any]]]
 
 
 class Node(Generic[R_co]):
@@ -216,7 +203,7 @@ class Flow:
             (which, JobId(new_job_id()), call) for which, call in given.items() if call is not None
         ]
         for which, _, call in self._callbacks:
-            _check_call(call, which)
+            check_call(call, which)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}, {len(self._calls)} jobs>"
@@ -237,7 +224,7 @@ class Flow:
         ``when``: "succeeded" (default) runs it if all of these succeed, and cancels it as soon as
         one does not; "ended" runs it however they end; "failed" runs it if one of them fails.
         """
-        _check_call(call, "Flow.add")
+        check_call(call, "Flow.add")
         title = name or call.task.name
         part = self._part(title, call.task.name, [call], self._edges(after, when, [call]), when)
         job = self._calls[-1][1]
@@ -264,7 +251,7 @@ class Flow:
     ) -> Group[R]:
         """Add calls of one task as a group. Like `map`, with ``after``, ``when`` and ``name``."""
         for call in calls:
-            _check_call(call, "Flow.map_calls")
+            check_call(call, "Flow.map_calls")
         tasks = {call.task.name for call in calls}
         task = tasks.pop() if len(tasks) == 1 else ""
         title = name or task or f"group {len(self._parts)}"
@@ -391,24 +378,3 @@ class Flow:
                     )
                     raise InvalidArgument(message)
         return list(dict.fromkeys(found))
-
-
-def refuse_pending(call: Call[Any]) -> NoReturn:
-    """Refuse a call that takes the result of a node, outside its flow."""
-    message = (
-        f"a call of {call.task.name} takes a result of a flow, so it must be added to that flow: "
-        f"flow.add(call)"
-    )
-    raise InvalidArgument(message)
-
-
-def _check_call(call: object, what: str) -> None:
-    if not isinstance(call, Call):
-        message = f"{what} takes calls made by task.call(...), got {shown(call)}"
-        raise InvalidArgument(message)
-    if call.options.connection is not None:
-        message = "a call of a flow has no connection=: give it to app.start(flow, connection=…)"
-        raise InvalidArgument(message)
-    if call.unique is not None and call.unique.on_conflict.value not in ("reuse", "raise"):
-        message = f"a job of a flow cannot replace another one: leave on_conflict= out ({what})"
-        raise InvalidArgument(message)

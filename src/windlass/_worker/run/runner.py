@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from windlass._core.flows.pending import has_pending
 from windlass._core.job import outcome as core
 from windlass._core.job.job import Claim, ClaimedJob
@@ -36,7 +34,6 @@ from windlass._worker.run.execution import (
     ActiveRuns,
     EndedRuns,
     Execution,
-    OwnTask,
     RunEnded,
     RunLimits,
     StopCause,
@@ -49,14 +46,9 @@ from windlass._worker.run.threads import ThreadPool
 
 if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
-    from windlass._worker.claim.slots import Slots
-    from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
-    from windlass._worker.run.arguments import FlowArguments
-    from windlass._worker.run.log_store import LogCollector
-    from windlass._worker.run.progress import ProgressReporter
-    from windlass._worker.run.transaction_finish import FinishInTransaction
+    from windlass._worker.runner_parts import WorkerParts
 
-__all__ = ["Runner", "WorkerParts"]
+__all__ = ["Runner"]
 
 log = logging.getLogger("windlass")
 
@@ -66,20 +58,6 @@ _PATIENCE = 5.0
 _MOMENT = 1.0
 _NOTHING = core.Succeeded()
 """The encoded result of most handlers."""
-
-
-class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a runner in a worker, absent in a child process and in a dry run."""
-
-    slots: Slots
-    progress: ProgressReporter
-    lines: LogCollector
-    transactions: FinishInTransaction
-    unrunnable: UnrunnableJobs
-    own: OwnTask
-    arguments: FlowArguments
-    children: ChildPool | None
-    """None: tasks that ask for a process of their own run in this one."""
 
 
 class Runner:

@@ -112,9 +112,7 @@ class RedisFlows:
         key = part_key(known_id(flow), part)
         while len(found) < limit:
             chunk = min(limit - len(found), _MEMBERS_AT_ONCE)
-            some = [
-                member_of(row) for row in await self._db.run_aside(_MEMBERS, key, after, chunk)
-            ]
+            some = [member_of(row) for row in await self._db.run_aside(_MEMBERS, key, after, chunk)]
             found += some
             if len(some) < chunk:
                 break
@@ -169,7 +167,9 @@ class RedisFlows:
 def _started(flow: FlowId, said: bytes, *, unsure: bool) -> StartedFlow:
     if said == b"=":
         return StartedFlow(flow, created=True, repeated=not unsure)
-    return StartedFlow(FlowId(said.hex()), created=False) if said else StartedFlow(flow, created=True)
+    return (
+        StartedFlow(FlowId(said.hex()), created=False) if said else StartedFlow(flow, created=True)
+    )
 
 
 def _said(wanted: FlowFilter) -> dict[str, object]:

@@ -147,7 +147,9 @@ def member_of(row: Sequence[Any]) -> Member:
     job = JobId(uid.hex())
     if kept is None:
         lost = "its record could not be read and is in the list of dead jobs"
-        return Member(seq, job, State.FAILED, blocked=False, error_kind="Damaged", error_message=lost)
+        return Member(
+            seq, job, State.FAILED, blocked=False, error_kind="Damaged", error_message=lost
+        )
     if not kept:
         return Member(seq, job, State.WAITING, bool(blocked))
     settled = settled_of(job, kept, said)
