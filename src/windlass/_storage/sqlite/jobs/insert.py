@@ -33,7 +33,16 @@ from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["insert", "is_stored", "require_limits"]
+__all__ = [
+    "full_row",
+    "insert",
+    "is_plain",
+    "is_stored",
+    "plain_rows",
+    "require_limits",
+    "store_rows",
+    "widened",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
@@ -51,13 +60,13 @@ _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
 
 
-def _widened(one: str) -> str:
+def widened(one: str) -> str:
     """Return the same statement for `_TOGETHER` rows."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
     return head + ", ".join([row] * _TOGETHER) + tail
 
 
-_INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
+_INSERT_MANY, _INSERT_MANY_PLAIN = widened(_INSERT), widened(_INSERT_PLAIN)
 
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
@@ -77,7 +86,7 @@ def insert(
     ``strict``: a stored id is a repeated call, with any payload.
     """
     if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
-        connection.execute(_INSERT_PLAIN, _plain_rows(jobs, now)[0])
+        connection.execute(_INSERT_PLAIN, plain_rows(jobs, now)[0])
         if connection.changes() == 1:
             return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
@@ -92,11 +101,11 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            rows = _plain_rows(together, now)
-            _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+            rows = plain_rows(together, now)
+            store_rows(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
         else:
-            rows = [_row(job, lanes, now) for job in together]
-            _store(connection, rows, _INSERT, _INSERT_MANY)
+            rows = [full_row(job, lanes, now) for job in together]
+            store_rows(connection, rows, _INSERT, _INSERT_MANY)
         stored = connection.total_changes() - before
         if strict and stored < len(together):
             _refuse_others(connection, together)
@@ -132,7 +141,8 @@ def _some_repeated(
     return answers
 
 
-def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+def store_rows(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+    """Store rows with the statement for one of them, and its widened form."""
     whole = len(rows) - len(rows) % _TOGETHER
     for start in range(0, whole, _TOGETHER):
         values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
@@ -146,6 +156,11 @@ def _kind(job: NewJob) -> int:
         return _APART
     # Compared in one go: this is asked of every job.
     return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
+
+
+def is_plain(job: NewJob) -> bool:
+    """Return whether a job carries nothing special."""
+    return _kind(job) == _PLAIN
 
 
 def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
@@ -206,7 +221,7 @@ def _insert_apart(
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
-    connection.execute(_INSERT, _row(job, lanes, now))
+    connection.execute(_INSERT, full_row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True, expired=expired)
@@ -259,7 +274,8 @@ def _expiry(job: NewJob, now: int) -> int | None:
     return None if job.expires is None else add_clamped_us(now, span_us(job.expires))
 
 
-def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+def plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+    """Return the values of ``insert_plain`` in jobs.sql."""
     rows: list[Row] = []
     for job in jobs:
         uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
@@ -270,10 +286,11 @@ def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
     return rows
 
 
-def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
-    due, unique = _due(job, now), job.unique
+def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:
+    """Return the values of ``insert`` in jobs.sql. Without lanes: of a job that is blocked."""
+    due, unique = LAST_US if lanes is None else _due(job, now), job.unique
     ready, lane = 1 if due <= now else 0, None
-    if ready and job.limits:
+    if ready and job.limits and lanes is not None:
         ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))
     return (
         id_of(job.id),
@@ -286,7 +303,7 @@ def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
         job.max_attempts,
         job.max_attempts,
         now,
-        _expiry(job, now),
+        None if lanes is None else _expiry(job, now),
         None if job.timeout is None else min(span_us(job.timeout), LAST_US),
         None if unique is None else unique.key,
         None if unique is None else unique.window.value,

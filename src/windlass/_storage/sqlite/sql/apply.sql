@@ -2,9 +2,9 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; no other write can come between. The last column: whether its end frees anything.
+-- write transaction; no other write can come between. The last but one: whether its end frees anything.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
-       coalesce(key, limits) IS NOT NULL
+       coalesce(key, limits) IS NOT NULL, part
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
