@@ -26,10 +26,10 @@ from windlass._storage.sqlite.io.rows import (
     attempt_of,
     fetch,
     fetch_shown,
-    first,
     job_of,
     optional_instant,
     seqs_text,
+    value_of,
 )
 from windlass._storage.sqlite.jobs.insert import require_limits
 from windlass._storage.sqlite.journal import chunks_of, restore_event
@@ -68,7 +68,7 @@ class SqliteCopy:
 
 
 def _dump(connection: apsw.Connection, after: int, limit: int, now: int) -> list[StoredJob]:
-    if first(connection, _ANY_FLOW) is not None:
+    if value_of(connection, _ANY_FLOW) is not None:
         raise StorageError(
             f"{connection.filename} has flows, which cannot be copied yet. Nothing was copied: let "
             f"them end and delete them first."

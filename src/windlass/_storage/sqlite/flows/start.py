@@ -78,7 +78,7 @@ def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: 
     open_ = [_is_open(part) for part in flow.parts]
     _add_parts(connection, number, flow, open_)
     ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
-    before = value_of(connection, _LAST_SEQ) or 0
+    before = value_of(connection, _LAST_SEQ)
     members = _Members(connection, lanes, now)
     for part, jobs in groupby(flow.jobs, key=lambda one: one[0]):
         members.store([job for _, job in jobs], ids[part], blocked=not open_[part])

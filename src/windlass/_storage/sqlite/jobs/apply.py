@@ -168,7 +168,7 @@ def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
         for job, part in after.following
         if part is None or not changes.get(part).is_cancelled
     ]
-    last = value_of(connection, _LAST_SEQ) or 0
+    last = value_of(connection, _LAST_SEQ)
     insert(connection, now, [job for job, _ in following])
     for part in {part for _, part in following if part is not None}:
         added = ids_text(job.id for job, its in following if its == part)

@@ -40,8 +40,8 @@ CREATE TABLE flows (
 
 CREATE INDEX flows_by_key ON flows (key) WHERE key IS NOT NULL;
 CREATE INDEX flows_ended ON flows (state, ended_at) WHERE ended_at IS NOT NULL;
-CREATE INDEX flows_sweeping ON flows (number) WHERE swept_part IS NOT NULL;
-CREATE INDEX flows_going ON flows (number) WHERE going = 1;
+CREATE INDEX flows_sweeping ON flows (swept_part) WHERE swept_part IS NOT NULL;
+CREATE INDEX flows_going ON flows (going) WHERE going = 1;
 CREATE INDEX flows_expiring ON flows (expires_at)
  WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL;
 
@@ -77,7 +77,7 @@ CREATE TABLE parts (
     CHECK (waiting >= 0 AND broken >= 0 AND unneeded >= 0)
 ) STRICT;
 
-CREATE INDEX parts_due ON parts (id) WHERE due = 1;
+CREATE INDEX parts_due ON parts (due) WHERE due = 1;
 
 -- A part waits for another of its flow. strict: a failure there counts here. In the order given.
 CREATE TABLE edges (

@@ -4,7 +4,7 @@
 -- No row, or whether flows are to be settled at ?2: as `is_unsettled` in flows.sql, without a
 -- statement of its own.
 SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
-    OR EXISTS (SELECT 1 FROM flows WHERE swept_part IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM flows WHERE swept_part > 0)
     OR EXISTS (SELECT 1 FROM flows
                 WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
                   AND expires_at <= ?2)

@@ -17,13 +17,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: last_seq
-SELECT seq FROM sqlite_sequence WHERE name = 'jobs';
+SELECT coalesce(max(seq), 0) FROM jobs;
 
 -- name: older_id
--- The first of these ids that was stored before the job ?2.
+-- One of these ids that was stored before, up to the job ?2.
 SELECT lower(hex(id)) FROM jobs
- WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND seq <= ?2
- ORDER BY seq LIMIT 1;
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND +seq <= ?2 LIMIT 1;
 
 -- name: join
 -- Jobs that were just stored, after the job ?3.
@@ -31,7 +30,7 @@ UPDATE jobs SET part = ?1
  WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
 
 -- name: any
-SELECT 1 FROM flows LIMIT 1;
+SELECT max(number) FROM flows;
 
 -- name: stored
 SELECT 1 FROM flows WHERE id = ?1;
@@ -54,8 +53,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9);
 INSERT INTO edges (flow, part, after, strict) VALUES (?1, ?2, ?3, ?4);
 
 -- name: note_last
-UPDATE flows SET last_seq = (SELECT seq FROM sqlite_sequence WHERE name = 'jobs')
- WHERE number = ?1;
+UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE number = ?1;
 
 -- name: part_ids
 SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
@@ -79,8 +77,7 @@ SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
   FROM edges
   JOIN parts ON parts.flow = edges.flow AND parts.number = edges.part
   JOIN flows ON flows.number = parts.flow
- WHERE edges.flow = ?1 AND edges.after = ?2
- ORDER BY edges.part;
+ WHERE edges.flow = ?1 AND edges.after = ?2;
 
 -- name: store_part
 UPDATE parts
@@ -112,7 +109,7 @@ SELECT flows.cancelled OR flows.going,
 -- name: is_unsettled
 -- Whether `settle` has something to do at ?1.
 SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
-    OR EXISTS (SELECT 1 FROM flows WHERE swept_part IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM flows WHERE swept_part > 0)
     OR EXISTS (SELECT 1 FROM flows
                 WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
                   AND expires_at <= ?1);
@@ -171,7 +168,7 @@ SELECT before.name
 
 -- name: sweeping
 SELECT number, swept_part, swept_seq FROM flows
- WHERE swept_part IS NOT NULL ORDER BY number LIMIT 1;
+ WHERE swept_part > 0 LIMIT 1;
 
 -- name: sweepable
 SELECT seq, state, flow_state FROM jobs WHERE part = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;
@@ -241,7 +238,7 @@ SELECT number, name, kind, task, runs_when, total, blocked, open, succeeded, fai
   FROM parts WHERE flow = ?1 ORDER BY number;
 
 -- name: edges
-SELECT part, after, strict FROM edges WHERE flow = ?1 ORDER BY id;
+SELECT part, after, strict FROM edges WHERE flow = ?1 ORDER BY part, id;
 
 -- name: going
 SELECT number FROM flows WHERE going = 1 LIMIT 1;
@@ -283,4 +280,4 @@ SELECT parts.id, parts.name, parts.succeeded, parts.failed, parts.cancelled, par
        total(jobs.flow_state = 3), total(jobs.state < 2), total(jobs.flow_state = 1), count(jobs.seq)
   FROM parts LEFT JOIN jobs ON jobs.part = parts.id
  WHERE parts.flow = ?1
- GROUP BY parts.id ORDER BY parts.number;
+ GROUP BY parts.number;
