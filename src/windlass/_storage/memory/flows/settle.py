@@ -27,7 +27,8 @@ class FlowRules:
         while done < limit and self._db.flows.sweeping:
             done += self._sweep(next(iter(self._db.flows.sweeping.values())), limit - done, now)
         while done < limit and self._db.flows.due:
-            part = next(iter(self._db.flows.due.values()))
+            # In the order of the graph: what a part before it blocks again must not be passed.
+            part = min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
             done += self.settle_part(part, limit - done, now)
         return done
 
