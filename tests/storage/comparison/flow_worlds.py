@@ -287,8 +287,7 @@ def shown(job: JobRecord | None) -> tuple[Any, ...] | None:
         job.state,
         job.blocked,
         job.flow,
-        # Of several parts that broke it, the one that is named depends on the order of settling.
-        job.reason and job.reason.split("after p")[0],
+        job.reason,
         job.finished_at,
         job.priority,
         job.attempt,

@@ -119,6 +119,7 @@ SELECT number FROM flows
  WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL AND expires_at <= ?1;
 
 -- name: due_part
+-- In the order of the graph: what a part before it blocks again must not be passed.
 SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1;
 
 -- name: settleable
