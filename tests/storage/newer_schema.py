@@ -29,7 +29,8 @@ async def upgraded(storage: Storage) -> None:
         case MemoryStorage():
             storage._db.version += 1
         case SqliteStorage():
-            await storage._db.write(lambda connection, _: connection.pragma("user_version", 100))
+            newer = storage._db.last_known + 1
+            await storage._db.write(lambda connection, _: connection.pragma("user_version", newer))
         case PostgresStorage():
             await storage._db.fetch(storage._db.sql(_RAISE), again=False)
         case RedisStorage():

@@ -31,7 +31,8 @@ from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io import checkpoints
 from windlass._storage.sqlite.jobs.apply import apply, histogram
-from windlass._storage.sqlite.jobs.claim import ClaimOperation, claimed_jobs
+from windlass._storage.sqlite.jobs.claim import ClaimOperation
+from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass.errors import ConfigError, InvalidArgument, StorageError
@@ -328,8 +329,8 @@ def test_instants_of_claimed_jobs_are_exact_to_the_microsecond() -> None:
     at = from_us(NOW)
     for _ in range(20_000):
         due = chance.choice((chance.randrange(2**52), chance.randrange(-(10**12), 2**56)))
-        row = (1, bytes(16), 1, "t", b"", 1, 5, 5, due, None, None, 0)
-        (job,) = claimed_jobs([row], {}, "q", at, "w")
+        row = (1, bytes(16), 1, "t", b"", 1, 5, 5, due, None, None, 0, None)
+        (job,) = claimed_jobs([row], {}, {}, queue="q", started_at=at, worker="w")
         assert to_us(job.due) == due
 
 

@@ -35,7 +35,12 @@ FIRST_JOBS = [
 # The statements on the path of every job, of every claim and of every heartbeat, and those by which
 # people look at millions, with each index they use, in the order of the plan.
 HOT = {
-    ("claim.sql", "is_live"): ["workers: sqlite_autoindex_workers_1"],
+    ("claim.sql", "is_live"): [
+        "workers: sqlite_autoindex_workers_1",
+        "parts: parts_due",
+        "flows: flows_sweeping",
+        "flows: flows_expiring",
+    ],
     ("claim.sql", "look"): [
         *["queues: PRIMARY KEY"] * 3,
         "jobs: jobs_scheduled",
@@ -160,7 +165,24 @@ HOT = {
     ("journal.sql", "delete_logs"): ["logs: sqlite_autoindex_logs_1"],
     ("journal.sql", "delete_events"): ["events: events_of_job"],
     ("rollups.sql", "unmerged"): ["rollups: rollups_by_minute"],
-    ("whole_jobs.sql", "dump"): [f"jobs: {PRIMARY}", *["keys: PRIMARY KEY"] * 2],
+    ("whole_jobs.sql", "dump"): [
+        f"jobs: {PRIMARY}",
+        "keys: PRIMARY KEY",
+        f"parts: {PRIMARY}",
+        f"flows: {PRIMARY}",
+        "keys: PRIMARY KEY",
+    ],
+    ("flows.sql", "settleable"): ["jobs: jobs_settled"],
+    ("flows.sql", "sweepable"): ["jobs: jobs_of_part"],
+    ("flows.sql", "due_part"): ["parts: parts_due"],
+    ("flows.sql", "parts"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
+    ("flows.sql", "followers"): [
+        f"flows: {PRIMARY}",
+        "edges: edges_after",
+        "parts: sqlite_autoindex_parts_1",
+    ],
+    ("flows.sql", "place"): [f"jobs: {PRIMARY}"],
+    ("flows.sql", "places"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
     ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
     ("queues.sql", "forgivable"): ["queues: queues_cooled"],
     ("schedules.sql", "due"): ["schedules: schedules_due"],

@@ -27,7 +27,8 @@ class FlowRules:
         while done < limit and self._db.flows.sweeping:
             done += self._sweep(next(iter(self._db.flows.sweeping.values())), limit - done, now)
         while done < limit and self._db.flows.due:
-            part = next(iter(self._db.flows.due.values()))
+            # In the order of the graph: what a part before it blocks again must not be passed.
+            part = min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
             done += self.settle_part(part, limit - done, now)
         return done
 
@@ -60,13 +61,14 @@ class FlowRules:
         holder = None if unique is None else self._db.holder(unique.key, now)
         ended = Ended.STOPPED if row.seq in part.stopped else Ended.SKIPPED
         part.count(row.seq, ended, -1)
-        if holder is not None:
+        if holder not in (None, row):
             # Its key was taken meanwhile: it stays cancelled, as a failure of its own.
             part.count(row.seq, Ended.CANCELLED, 1)
             row.explain(f"its key is held by job {holder.asked.id}")
         else:
             row.requeue()
-            self._db.take_key(row, now)
+            if holder is None:
+                self._db.take_key(row, now)
             self._db.block(row)
             part.block(row.seq)
         self._db.flows.spread(part, now)

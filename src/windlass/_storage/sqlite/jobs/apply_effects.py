@@ -140,9 +140,10 @@ class ApplyEffects:
         if verb in _RETURNING:
             self._return(ending, job)
             return
-        if job.key is not None and (not transition.keep or frees_key_at_end(job.window)):
+        keep = transition.keep or row[10] is not None  # a member stays as long as its flow
+        if job.key is not None and (not keep or frees_key_at_end(job.window)):
             self._freed.append((job.key, job.seq))
-        if not transition.keep:
+        if not keep:
             self._deleted.append(job.seq)
         elif verb is Verb.SUCCEED:
             self._successes.setdefault((transition.by, transition.result), []).append(row)

@@ -33,7 +33,16 @@ from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["insert", "is_stored", "require_limits"]
+__all__ = [
+    "full_row",
+    "insert",
+    "is_plain",
+    "is_stored",
+    "plain_rows",
+    "require_limits",
+    "store_rows",
+    "widened",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
@@ -52,13 +61,13 @@ _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
 
 
-def _widened(one: str) -> str:
+def widened(one: str) -> str:
     """Return the same statement for `_TOGETHER` rows."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
     return head + ", ".join([row] * _TOGETHER) + tail
 
 
-_WIDENED = {one: _widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
+_WIDENED = {one: widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
 
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
@@ -82,7 +91,7 @@ def insert(
     ``strict``: a stored id is a repeated call, with any payload.
     """
     if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
-        connection.execute(_INSERT_PLAIN, _plain_rows(jobs, now)[0])
+        connection.execute(_INSERT_PLAIN, plain_rows(jobs, now)[0])
         if connection.changes() == 1:
             return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
@@ -97,7 +106,7 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            _store(connection, _plain_rows(together, now), _INSERT_PLAIN)
+            _store(connection, plain_rows(together, now), _INSERT_PLAIN)
         else:
             _find_lanes(together, lanes, now)
             limited = kind == _LIMITED
@@ -139,7 +148,11 @@ def _some_repeated(
 
 
 def _store(connection: apsw.Connection, rows: list[Row], one: str) -> None:
-    many = _WIDENED[one]
+    store_rows(connection, rows, one, _WIDENED[one])
+
+
+def store_rows(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+    """Store rows with the statement for one of them, and its widened form."""
     whole = len(rows) - len(rows) % _TOGETHER
     for start in range(0, whole, _TOGETHER):
         values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
@@ -159,6 +172,11 @@ def _kind(job: NewJob) -> int:
     if carried[before] == _NOTHING[before] and carried[behind] == _NOTHING[behind]:
         return _LIMITED
     return _FULL
+
+
+def is_plain(job: NewJob) -> bool:
+    """Return whether a job carries nothing special."""
+    return _kind(job) == _PLAIN
 
 
 def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
@@ -219,7 +237,7 @@ def _insert_apart(
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
-    connection.execute(_INSERT, _row(job, lanes, now))
+    connection.execute(_INSERT, full_row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True, expired=expired)
@@ -272,8 +290,10 @@ def _expiry(job: NewJob, now: int) -> int | None:
     return None if job.expires is None else add_clamped_us(now, span_us(job.expires))
 
 
-def _plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
-    """Return the rows of jobs; ``line``: where those are ready that are due."""
+def plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
+    """Return the values of ``insert_plain`` in jobs.sql. ``line``: where those are ready that are
+    due.
+    """
     rows: list[Row] = []
     for job in jobs:
         uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
@@ -286,7 +306,7 @@ def _plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
 
 def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
     rows: list[Row] = []
-    for job, row in zip(jobs, _plain_rows(jobs, now, line=2), strict=True):
+    for job, row in zip(jobs, plain_rows(jobs, now, line=2), strict=True):
         _, queue, _, ready, priority, due, *_ = row
         lane = lanes.enter(queue, job.limits, (priority, due, BEHIND_ALL)) if ready else None
         rows.append((*row, lane, limits_text(job.limits)))
@@ -294,7 +314,7 @@ def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[
 
 
 def _full_rows(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
-    return [_row(job, lanes, now) for job in jobs]
+    return [full_row(job, lanes, now) for job in jobs]
 
 
 def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
@@ -307,10 +327,11 @@ def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
         lanes.find(queue, its)
 
 
-def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
-    due, unique = _due(job, now), job.unique
+def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:
+    """Return the values of ``insert`` in jobs.sql. Without lanes: of a job that is blocked."""
+    due, unique = LAST_US if lanes is None else _due(job, now), job.unique
     ready, lane = 1 if due <= now else 0, None
-    if ready and job.limits:
+    if ready and job.limits and lanes is not None:
         ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))
     return (
         id_of(job.id),
@@ -323,7 +344,7 @@ def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
         job.max_attempts,
         job.max_attempts,
         now,
-        _expiry(job, now),
+        None if lanes is None else _expiry(job, now),
         None if job.timeout is None else min(span_us(job.timeout), LAST_US),
         None if unique is None else unique.key,
         None if unique is None else unique.window.value,

@@ -26,6 +26,7 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
+from windlass._storage.sqlite.flows.settle import is_unsettled
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     RUNNING,
@@ -108,8 +109,8 @@ class SqliteJobs:
             head_start=span_us(head_start) if head_start else 0,
         )
         await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
-        if claim.expired or claim.damaged:
-            self._db.subscribers.wake()  # for those who wait for their results
+        if claim.expired or claim.damaged or claim.settled:
+            self._db.subscribers.wake()  # for those who wait for their results, or for jobs
         for job in claim.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
         reply = claim.reply()
@@ -160,6 +161,8 @@ def _outlook(
         return Outlook(at, claimable=True)
     if connection.execute("PRAGMA user_version").get > known:
         return Outlook(at, claimable=True)  # for the claim to refuse
+    if is_unsettled(connection, now):
+        return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
     return Outlook(at, next_at=None if next_at is None else instant_of(next_at))
