@@ -112,7 +112,7 @@ class World:
         self.same("claim", [[(j.claim.job, j.flow) for j in reply.jobs] for reply in replies])
         self.same("expired", [list(reply.expired) for reply in replies])
         for running, reply in zip(self.running, replies, strict=True):
-            running += reply.jobs
+            running.extend(reply.jobs)
 
     async def end(self, failures: float) -> None:
         order = list(range(len(self.running[0])))

@@ -254,7 +254,9 @@ BEGIN
         WITH joined AS (
             UPDATE jobs j
                SET part = a.part, added = true,
-                   ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END
+                   ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END,
+                   expires = CASE WHEN p_blocked THEN span_us(j.created_at, j.expires_at) END,
+                   expires_at = CASE WHEN NOT p_blocked THEN j.expires_at END
               FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part
                       FROM unnest(p_follow, p_parts) AS f (jobs, part),
                            listed_jobs(f.jobs::json) AS l (job)
