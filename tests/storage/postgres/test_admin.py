@@ -486,9 +486,7 @@ async def test_a_process_of_the_release_before_gets_the_answers_that_it_knows(
     assert await line.fetchval(OLD_RESTORE, OLD_JOB) == OLD_ID
     assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 2
     assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 0
-    # One that does not say what it knows gets nothing from the next major version.
-    await line.fetch("SELECT * FROM claim_jobs(NULL, 'w1', '{default}', '{1}', 1, false)")
-    await line.execute("INSERT INTO schema_versions (version) VALUES (100)")
+    # One that does not say what it knows gets nothing from a later major version than the first.
     with pytest.raises(asyncpg.PostgresError, match="newer than the caller knows"):
         await line.fetch("SELECT * FROM claim_jobs(NULL, 'w1', '{default}', '{1}', 1, false)")
     await line.close()

@@ -76,6 +76,7 @@ BEGIN
               FROM (SELECT j.seq FROM jobs j WHERE j.ready = 1 AND v_stands
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 2 AND v_stands
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 3 AND v_stands
+                    UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 4
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 0 AND j.due <= v_until) AS a
              LIMIT p_most);
     END IF;
@@ -84,6 +85,7 @@ BEGIN
           FROM (SELECT j.seq FROM jobs j WHERE j.queue = w.queue AND j.ready = 1 AND v_stands
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 3 AND v_stands
+                UNION ALL SELECT j.seq FROM jobs j WHERE j.queue = w.queue AND j.ready = 4
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 0 AND j.due <= v_until
                 -- Lane by lane: not from all that stand in lanes back to those of this queue.

@@ -1,0 +1,3 @@
+"""Flows in PostgreSQL."""
+
+from __future__ import annotations
