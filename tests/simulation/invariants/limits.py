@@ -262,12 +262,15 @@ class FollowUps(Rule):
             for change in changes
             if change.before is not None and ended(change) is Verb.FAIL
         }
-        cheered = {
+        well = {
             (change.job, change.before.claim_number)
             for change in changes
-            if change.before is not None
-            and ended(change) is Verb.SUCCEED
-            and self.ledger.asked[change.job].task == "sim.steady"
+            if change.before is not None and ended(change) is Verb.SUCCEED
+        }
+        cheered = {
+            cause
+            for cause in well
+            if self.ledger.asked[cause[0]].task == "sim.steady" and not self._cut_short(cause[0])
         }
         born: defaultdict[tuple[JobId, int], list[JobId]] = defaultdict(list)
         for change in changes:
@@ -278,16 +281,22 @@ class FollowUps(Rule):
                 continue
             if cause is not None:
                 born[cause].append(change.job)
-            elif op not in {"insert", "write"}:
+            elif op not in {"insert", "write", "start"}:
                 self.ledger.object("2 no invention", f"{change.job} was made by {op}")
         for cause in born:
-            if cause not in failed | cheered:
+            if cause not in failed | well:
                 self.ledger.object("20 follow-ups", f"{born[cause]} for {cause}: no such end")
         for cause in sorted(cheered):
             if [self.ledger.asked[job].task for job in born[cause]] != ["sim.cheer"]:
                 self.ledger.object("20 follow-ups", f"{cause} succeeded and has {born[cause]}")
         for cause in sorted(failed):
             self._check(cause, born[cause])
+
+    def _cut_short(self, job: JobId) -> bool:
+        """Whether its flow was cancelled: it takes no more jobs."""
+        view = self.ledger.jobs.get(job)
+        flow = None if view is None or view.flow is None else self.ledger.flows.get(view.flow.flow)
+        return flow is not None and flow.flow.cancel_requested
 
     def _check(self, cause: tuple[JobId, int], follow_ups: list[JobId]) -> None:
         job, number = cause

@@ -125,6 +125,9 @@ class Seat:
             breaker=FUSE,
             on_failure="sim.mourn",
         )(fused)
+        self.split: Task[[float], str] = app.task(name="sim.split", queue="bulk", backoff=_BACKOFF)(
+            split
+        )
         for task in app.tasks:
             # Building a codec takes as long as simulating a second, and it never changes.
             if task.name not in _CODECS:
@@ -135,6 +138,14 @@ class Seat:
 async def steady(ctx: Context, seconds: float) -> str:
     """Always ends well."""
     return await _run(ctx, seconds, "steady")
+
+
+async def split(ctx: Context, seconds: float) -> str:
+    """Adds a job or two with its success, unless it fails."""
+    seat: Seat = ctx.state
+    calls = [seat.fussy.call(seconds, "moody") for _ in range(seat.lab.chance.randint(1, 2))]
+    ctx.then(*calls)
+    return await _run(ctx, seconds, "moody")
 
 
 async def fussy(ctx: Context, seconds: float, mood: str) -> str:
