@@ -15,7 +15,9 @@ from starlette.applications import Starlette
 
 from windlass import Limit, Rate, Windlass
 from windlass._app.parts import parts_of
-from windlass._core.job.job import JobId, NewJob
+from windlass._core.flows.flow import Edge, NewFlow, NewPart
+from windlass._core.flows.plan import complete
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.limits.breaker import Breaker
 from windlass._core.schedule.rules import Cron
 from windlass._storage.protocol.workers import WorkerStart
@@ -30,6 +32,7 @@ from windlass._web.security.sessions import Sessions
 from windlass.admin import Admin
 
 __all__ = [
+    "A_FLOW",
     "A_JOB",
     "BROWSER",
     "HOST",
@@ -145,13 +148,15 @@ async def opened(make: Callable[[], Windlass] = shop, **settings: Any) -> AsyncI
 
 
 A_JOB = JobId(f"{7:032x}")
+A_FLOW = FlowId(f"{8:032x}")
 A_GROUP = "error=ValueError&place=at+shop.py+send"
 
 
 async def stocked(room: Room) -> None:
-    """One of everything that has a page of its own: a job, a schedule, a worker, limits."""
+    """One of everything that has a page of its own: a job, a flow, a schedule, a worker, limits."""
     storage = await parts_of(room.app).storage()
     await storage.jobs.insert([NewJob(id=A_JOB, task="pay", queue="money")])
+    await storage.flows.start([a_flow()])
     await parts_of(
         room.app
     ).workers.dependencies()  # what a worker does first: it defines what tasks need
@@ -171,13 +176,25 @@ async def stocked(room: Room) -> None:
     )
 
 
+def a_flow() -> NewFlow:
+    """Two jobs of two parts, of which the second waits for the first."""
+    parts = [NewPart(name="pay", task="pay"), NewPart(name="ship", task="pay", after=(Edge(0),))]
+    jobs = [
+        (part, NewJob(id=JobId(f"{0xF000 + part:032x}"), task="pay", queue="parts"))
+        for part in range(len(parts))
+    ]
+    return NewFlow(id=A_FLOW, name="order 7", parts=complete(parts), jobs=jobs)
+
+
 def sample(route: PageRoute) -> str:
     """An address that this line of the table answers."""
     path = route.path.replace("{name}", "nothing.css").replace("{job}", A_JOB)
+    path = path.replace("{flow}", A_FLOW).replace("{part}", "0")
     if route.path.startswith("/api/"):  # there, a word that is not asked for is refused
         needed = {"/api/v1/queues/one": "?queue=mail", "/api/v1/schedules/one": "?schedule=nightly"}
         return path + needed.get(route.path, "")
-    return f"{path}?queue=mail&limit=smtp&task=pay&job={A_JOB}&schedule=nightly&worker=w1&{A_GROUP}"
+    named = f"queue=mail&limit=smtp&task=pay&job={A_JOB}&flow={A_FLOW}&schedule=nightly&worker=w1"
+    return f"{path}?{named}&{A_GROUP}"
 
 
 READABLE = [route for route in ROUTES if route.role is not None and "GET" in route.methods]

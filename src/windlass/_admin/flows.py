@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.job.job import FlowId
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowAction, FlowFilter, FlowGraph
+from windlass._storage.protocol.flows import FlowAction, FlowFilter, FlowGraph, Member
 from windlass.errors import FlowNotFound
 
 __all__ = ["FlowAdmin"]
@@ -52,6 +54,21 @@ class FlowAdmin:
         if found is None:
             raise FlowNotFound(flow)
         return found
+
+    async def members(
+        self, flow: str, part: int, *, after: int = 0, limit: int = 50
+    ) -> Sequence[Member]:
+        """List the jobs of a part in the order in which they were given, without their results and
+        errors: `app.admin.jobs.get` has these. ``after``: the ``seq`` of the last one of the page
+        before. Jobs that other members added are left out.
+        """
+        store = (await self._session.storage()).flows
+        found = await store.members(FlowId(flow), part, after=after, limit=limit)
+        # Results and messages may hold secrets, which `app.admin.jobs` masks.
+        return [
+            msgspec.structs.replace(one, result=None, error_message="", reason=None)
+            for one in found
+        ]
 
     async def cancel(self, flow: str) -> ActionResult:
         """Cancel what waits, and ask what runs to stop. "wrong_state" if the flow has ended."""

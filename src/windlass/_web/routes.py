@@ -23,6 +23,7 @@ from windlass._web.pages import (
     tasks,
     workers,
 )
+from windlass._web.pages.flows import flow_list, flow_page
 from windlass._web.pages.jobs import job_actions, job_list, job_page
 from windlass._web.pages.limits import limit_change, limit_list
 from windlass._web.pages.overview import overview
@@ -71,6 +72,7 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/live", stream.live, answers="stream"),
     PageRoute("/overview", overview.overview, heavy=_READ),
     PageRoute("/jobs", job_list.jobs, heavy=_READ),
+    PageRoute("/flows", flow_list.flows, heavy=_READ),
     PageRoute("/errors", errors.errors, heavy=_READ),
     PageRoute("/tasks", tasks.tasks, heavy=_READ),
     PageRoute("/queues", queue_list.queues, heavy=_READ),
@@ -94,6 +96,8 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/jobs/delete", job_actions.DELETE, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/jobs/edit", job_actions.EDIT, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/jobs/copy", job_actions.COPY, Role.OPERATOR, _BOTH),
+    PageRoute("/flows/cancel", flow_page.CANCEL, Role.OPERATOR, _BOTH),
+    PageRoute("/flows/retry", flow_page.RETRY, Role.OPERATOR, _BOTH),
     PageRoute("/errors/requeue", errors.REQUEUE, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/errors/discard", errors.DISCARD, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/queues/pause", queue_list.PAUSE, Role.OPERATOR, _BOTH),
@@ -119,7 +123,9 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/breakers/close", limit_list.CLOSE, Role.OPERATOR, _BOTH),
     PageRoute("/breakers/set", limit_change.SET_BREAKER, Role.ADMIN, _BOTH),
     PageRoute("/storage/checks", storage.checks, Role.OPERATOR, _BOTH, heavy=("POST",)),
-    # --- one job, whose id is none of the words above ---
+    # --- one flow or job, whose id is none of the words above ---
+    PageRoute("/flows/{flow}", flow_page.flow, heavy=_READ),
+    PageRoute("/flows/{flow}/parts/{part}", flow_page.part, heavy=_READ),
     PageRoute("/jobs/{job}", job_page.job, heavy=_READ),
     PageRoute("/jobs/{job}/arguments.json", job_page.arguments, Role.OPERATOR, answers="json"),
     PageRoute("/jobs/{job}/result.json", job_page.result, Role.OPERATOR, answers="json"),
@@ -149,9 +155,13 @@ LOOKS: Mapping[str, ReadLiveState] = {
     "audit": audit.read_live_state,
     "overview": overview.read_live_state,
     "jobs": overview.read_live_jobs,
+    "flows": flow_list.read_live_state,
     "minutes": overview.read_live_minutes,
 }
 """The parts that pages show live: what to compare, to know that one has changed."""
 
-LOOKS_AT: Mapping[str, ReadLiveItem] = {"job": job_page.read_live_item}
+LOOKS_AT: Mapping[str, ReadLiveItem] = {
+    "flow": flow_page.read_live_item,
+    "job": job_page.read_live_item,
+}
 """The same for parts of one thing of many, such as ``job-`` and its id."""

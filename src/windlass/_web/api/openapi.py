@@ -137,7 +137,9 @@ def _operation(endpoint: Endpoint, asked: Mapping[str, Any], told: Any) -> Mappi
             **{str(code): {"$ref": f"#/components/responses/{code}"} for code in codes},
         },
     }
-    parameters: list[Mapping[str, Any]] = [_JOB] if "{job}" in endpoint.path else []
+    parameters: list[Mapping[str, Any]] = [
+        one for one in (_JOB, _FLOW) if f"{{{one['name']}}}" in endpoint.path
+    ]
     if endpoint.method == "GET":
         parameters += _parameters(asked)
     elif asked.get("properties"):
@@ -163,6 +165,14 @@ _JOB = {
     "description": "Id of the job, whole or shortened. Short forms: its first eight and last six "
     "digits, with or without dots (`0192f3a1…9c4e07`), or its last eight or more, which are "
     "looked for among the newest 100,000 jobs. 409 lists the `candidates` if several jobs match.",
+}
+
+_FLOW = {
+    "name": "flow",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "Whole id of the flow.",
 }
 
 

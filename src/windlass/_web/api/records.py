@@ -13,7 +13,7 @@ from windlass._admin.explain.explain import Explanation
 from windlass._admin.limits import LimitReport
 from windlass._admin.overview import JobList, Snapshot
 from windlass._admin.schedules import ScheduleReport
-from windlass._core.job.job import AttemptError, JobRecord, LimitUse, Progress
+from windlass._core.job.job import AttemptError, FlowPlace, JobRecord, LimitUse, Progress
 from windlass._core.job.state import State, shown_state
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
@@ -90,6 +90,10 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None
     trace: str | None
     parent: str | None
+    flow: FlowPlace | None = None
+    """The flow that it is a member of, and the number of its part."""
+    blocked: bool = False
+    """It waits for other parts of its flow."""
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,6 +223,8 @@ def job_body(job: JobRecord, now: datetime) -> JobBody:
         correlation_id=job.correlation_id,
         trace=shown_trace(job.trace),
         parent=job.parent,
+        flow=job.flow,
+        blocked=job.blocked,
     )
 
 

@@ -21,7 +21,7 @@ __all__ = ["audit", "read_live_state"]
 
 _SIZE = 50
 _BULK = re.compile(r" ?\(bulk (?P<bulk>[0-9a-f]{8})\)$")
-_PAGES = {"job": "/jobs/", "queue": "/queues/one", "schedule": "/schedules/one"}
+_PAGES = {"queue": "/queues/one", "schedule": "/schedules/one"}
 _SPOKEN = {"limit": "/limits", "breaker": "/limits"}
 
 
@@ -48,8 +48,8 @@ class AuditRow(msgspec.Struct, frozen=True):
         kind, _, name = self.record.note.subject.partition(" ")
         if not name:
             return None
-        if kind == "job":
-            return (f"/jobs/{name}", {}) if re.fullmatch("[0-9a-f]{32}", name) else None
+        if kind in {"job", "flow"}:
+            return (f"/{kind}s/{name}", {}) if re.fullmatch("[0-9a-f]{32}", name) else None
         if kind in _PAGES:
             return _PAGES[kind], {kind: name}
         return (_SPOKEN[kind], {}) if kind in _SPOKEN else None

@@ -11,12 +11,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from windlass._web.api.problem import MEDIA_TYPE, Problem
+from windlass._web.flows import FlowActionRefused
 from windlass._web.request import PageRequest, RequestTooLarge, RequestTooSlow
 from windlass._web.security.concurrency import TooManyOwnReads, TooManyReads
 from windlass._web.security.login_throttle import TooManyLoginAttempts
 from windlass.errors import (
     AmbiguousId,
     BreakerUnknown,
+    FlowNotFound,
     IdConflict,
     InvalidArgument,
     JobNotFound,
@@ -39,8 +41,24 @@ __all__ = ["PageError", "PageTimeout", "error_response", "page_error_of", "too_m
 
 log = logging.getLogger("windlass")
 
-_MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownTask, PluginUnknown)
-_CONFLICT = (WrongState, IdConflict, KeyBusy, KeyConflict, ScheduleBusy, ScheduleExists)
+_MISSING = (
+    JobNotFound,
+    FlowNotFound,
+    LimitUnknown,
+    BreakerUnknown,
+    ScheduleUnknown,
+    UnknownTask,
+    PluginUnknown,
+)
+_CONFLICT = (
+    WrongState,
+    FlowActionRefused,
+    IdConflict,
+    KeyBusy,
+    KeyConflict,
+    ScheduleBusy,
+    ScheduleExists,
+)
 _WRONG = (InvalidArgument, PayloadError)
 _UNFIT = 422
 

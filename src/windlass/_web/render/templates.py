@@ -48,6 +48,7 @@ class NavigationEntry(msgspec.Struct, frozen=True):
 NAVIGATION = (
     NavigationEntry("Overview", "/overview", "overview", "o"),
     NavigationEntry("Jobs", "/jobs", "jobs", "j"),
+    NavigationEntry("Flows", "/flows", "flows", "f"),
     NavigationEntry("Errors", "/errors", "errors", "e"),
     NavigationEntry("Tasks", "/tasks", "tasks", "t"),
     NavigationEntry("Queues", "/queues", "queues", "q"),

@@ -22,6 +22,7 @@ from windlass._core.values.trace_context import shown_trace
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.journal import LogChunk
 from windlass._web.jobs import resolve_job
+from windlass._web.pages.flows.flow_page import place_of
 from windlass._web.pages.jobs.causes import shown_causes_of
 from windlass._web.pages.jobs.job_list import JobListRow, job_rows
 from windlass._web.pages.jobs.timeline import timeline_of
@@ -184,6 +185,7 @@ async def job(visit: PageRequest) -> Response:
         kin=None if visit.partial else await _kin(admin, found, now),
         tags=[tag for tag in found.tags if tag not in secret_tags_in(found.tags)],
         trace=_trace_id(found.trace),
+        place=await place_of(admin, found),
         verbs=_verbs(found, now),
     )
 
@@ -277,12 +279,14 @@ def _verbs(found: JobRecord, now: datetime) -> list[tuple[str, str, dict[str, An
         wanted.append(("Requeue", "requeue"))
     if state is State.FAILED:
         wanted.append(("Discard", "discard"))
-    if state is State.WAITING and found.due > now:
+    if state is State.WAITING and found.due > now and not found.blocked:
         wanted.append(("Run now", "run-now"))
     if state is State.WAITING:
         wanted.append(("Edit", "edit"))
     if state in {State.WAITING, State.RUNNING}:
         wanted.append(("Cancel", "cancel"))
     if state in TERMINAL:
-        wanted += [("Run again", "copy"), ("Delete", "delete")]
+        wanted.append(("Run again", "copy"))
+    if state in TERMINAL and found.flow is None:  # a flow is deleted as a whole
+        wanted.append(("Delete", "delete"))
     return [(title, f"/jobs/{verb}", {"job": found.id, "from": "job"}) for title, verb in wanted]

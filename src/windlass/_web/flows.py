@@ -1,0 +1,44 @@
+"""Flows by the id in an address, and the actions on them."""
+
+from __future__ import annotations
+
+from windlass._core.flows.flow import FlowRecord
+from windlass._core.job.ids import is_full_id
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction, FlowGraph
+from windlass._web.request import PageRequest
+from windlass.errors import FlowNotFound, WindlassError
+
+__all__ = ["FlowActionRefused", "act_on_flow", "find_flow"]
+
+_NEEDS = {
+    "cancel": "only a running flow can be cancelled",
+    "retry": "only a failed or cancelled flow can be retried",
+}
+
+
+class FlowActionRefused(WindlassError):
+    """The flow exists but its state, or another flow, does not allow the action."""
+
+    def __init__(self, flow: FlowRecord, action: FlowAction, answer: ActionResult) -> None:
+        why = f"it is {flow.state}; {_NEEDS[action]}"
+        if answer is ActionResult.CONFLICT:
+            why = "another running flow holds its key. Wait for that one to end, or cancel it"
+        super().__init__(f"Cannot {action} flow {flow.id}: {why}.")
+
+
+async def find_flow(visit: PageRequest, flow: str) -> FlowGraph:
+    """Return a flow with its parts. A text that cannot be an id is not looked up."""
+    if not is_full_id(flow):
+        raise FlowNotFound(flow[:64])
+    return await visit.admin.flows.get(flow)
+
+
+async def act_on_flow(visit: PageRequest, flow: str, action: FlowAction) -> FlowRecord:
+    """Cancel or retry a flow under the user's name, and return it as it is then."""
+    found = (await find_flow(visit, flow)).flow
+    flows = visit.orders.flows
+    answer = await (flows.cancel(found.id) if action == "cancel" else flows.retry(found.id))
+    if answer not in {ActionResult.DONE, ActionResult.REQUESTED}:
+        raise FlowActionRefused(found, action, answer)
+    return (await find_flow(visit, flow)).flow

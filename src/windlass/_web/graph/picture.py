@@ -1,0 +1,210 @@
+"""From a flow to its picture: the texts, sizes and places of its boxes."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
+from windlass._web.graph.folding import Fold, fold
+from windlass._web.graph.geometry import Layout, Spot, Stroke, lay_out
+from windlass._web.graph.layers import columns_of
+from windlass._web.graph.status import PartStatus, Tally, part_statuses, tally_of, worst_status
+
+__all__ = ["MOST_BOXES", "FlowPicture", "PictureBox", "clip_text", "draw_flow", "title_of"]
+
+MOST_BOXES = 1_500
+"""Of more no picture is drawn: a browser, too, takes long for it."""
+MOST_PARTS = 20_000
+"""Of more parts no picture is made: others wait for the server meanwhile."""
+WIDTH = 208.0
+_SINGLE, _GROUP = 62.0, 74.0
+_END = (104.0, 46.0)
+_JOIN_HEIGHT = 24.0
+_TITLE, _SUBTITLE, _JOIN = 24, 30, 14
+"""Columns of text that fit into a box."""
+_COLUMN = 7.2
+"""Pixels of one column in a join."""
+
+Shape = Literal["part", "fold", "join", "end", "callback"]
+_SHAPES: Mapping[PartKind, Shape] = {
+    PartKind.JOBS: "part",
+    PartKind.JOIN: "join",
+    PartKind.END: "end",
+    PartKind.CALLBACK: "callback",
+}
+
+
+class PictureBox(msgspec.Struct, frozen=True, kw_only=True):
+    """One box with all that is written in it."""
+
+    shape: Shape
+    parts: tuple[int, ...]
+    opens: str
+    """The key by which it is opened; empty: it holds nothing folded."""
+    title: str
+    subtitle: str
+    status: PartStatus
+    tally: Tally
+    label: str
+    """The state in words, with counts where there are several jobs."""
+    words: str
+    """All of it in one sentence, for a tooltip and for screen readers."""
+    spot: Spot
+
+    @property
+    def id(self) -> str:
+        """Its name in the page. It stays while the flow runs."""
+        return f"box-{self.opens or self.parts[0]}"
+
+    @property
+    def bar(self) -> bool:
+        """Whether it shows how much has ended: one job has no progress."""
+        return self.tally.total > 1
+
+
+class FlowPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow, drawn."""
+
+    boxes: Sequence[PictureBox]
+    strokes: Sequence[Stroke]
+    width: float
+    height: float
+    parts: int
+    folded: int
+    """Parts that are inside folded boxes."""
+
+
+def draw_flow(
+    flow: FlowRecord, parts: Sequence[PartRecord], opened: Collection[str] = ()
+) -> FlowPicture | None:
+    """Draw a flow; None: it is too large, even with its parts folded."""
+    if len(parts) > MOST_PARTS:
+        return None
+    folds, lines = fold(parts, opened)
+    if len(folds) > MOST_BOXES:
+        return None
+    statuses = part_statuses(flow, parts)
+    by_number = {part.number: part for part in parts}
+    drafts = [_draft(one, by_number, statuses) for one in folds]
+    layout: Layout = lay_out(columns_of(len(folds), lines), [_size(box) for box in drafts])
+    boxes = [
+        msgspec.structs.replace(box, spot=spot)
+        for box, spot in zip(drafts, layout.spots, strict=True)
+    ]
+    return FlowPicture(
+        boxes=boxes,
+        strokes=layout.strokes,
+        width=layout.width,
+        height=layout.height,
+        parts=len(parts),
+        folded=sum(len(one.parts) for one in folds if one.key),
+    )
+
+
+def _draft(
+    one: Fold, by_number: Mapping[int, PartRecord], statuses: Mapping[int, PartStatus]
+) -> PictureBox:
+    """Return the box before it has its place."""
+    own = [by_number[number] for number in one.parts]
+    status = worst_status(statuses[part.number] for part in own)
+    tally = tally_of(own)
+    title, subtitle = _texts(one, own)
+    shape: Shape = "fold" if one.key else _SHAPES[own[0].kind]
+    counted = f", {tally.words}" if tally.total > 1 else ""
+    return PictureBox(
+        shape=shape,
+        parts=one.parts,
+        opens=one.key,
+        title=clip_text(title, _JOIN if shape == "join" else _TITLE),
+        subtitle=clip_text(subtitle, _SUBTITLE),
+        status=status,
+        tally=tally,
+        label=_label(status, tally),
+        words=f"{_full_name(one, own)}: {status}{counted}",
+        spot=Spot(0, 0, 0, 0),
+    )
+
+
+def _texts(one: Fold, own: Sequence[PartRecord]) -> tuple[str, str]:
+    first = own[0]
+    if one.key:
+        names = {title_of(part)[0] for part in own}
+        title = names.pop() if len(names) == 1 else f"{title_of(first)[0]} …"
+        return (
+            title,
+            f"chain of {len(own):,} parts" if one.chain else f"{len(own):,} parallel parts",
+        )
+    if first.kind is PartKind.END:
+        return "End", ""
+    title, subtitle = title_of(first)
+    if first.kind is PartKind.CALLBACK:
+        return title, f"runs {first.task}"
+    if first.when == "failed":
+        return title, "only after a failure"
+    return title, subtitle
+
+
+def title_of(part: PartRecord) -> tuple[str, str]:
+    """Return the two lines that name a part: ``charge`` and ``shop.billing`` for the part of task
+    ``shop.billing.charge``; its own name and its task where it has one.
+    """
+    if part.name != part.task:
+        return part.name, part.task
+    module, _, name = part.name.rpartition(".")
+    return name or part.name, module
+
+
+def _full_name(one: Fold, own: Sequence[PartRecord]) -> str:
+    first = own[0]
+    if one.key:
+        what = "chain of" if one.chain else "parallel"
+        return f"{len(own):,} parts, {what} {first.name}" + (
+            "" if len({part.name for part in own}) == 1 else " and others"
+        )
+    match first.kind:
+        case PartKind.END:
+            return "End of the flow"
+        case PartKind.JOIN:
+            return f"Join {first.name}"
+        case PartKind.CALLBACK:
+            return f"Callback {first.name}, task {first.task}"
+        case PartKind.JOBS:
+            return f"Part {first.name}"
+
+
+def _label(status: PartStatus, tally: Tally) -> str:
+    if tally.total <= 1:
+        return status
+    counts = f"{tally.ended:,} of {tally.total:,}"
+    return f"{tally.failed:,} failed, {counts} ended" if tally.failed else f"{status}, {counts}"
+
+
+def _size(box: PictureBox) -> tuple[float, float]:
+    match box.shape:
+        case "end":
+            return _END
+        case "join":
+            return 34 + _COLUMN * text_columns(box.title), _JOIN_HEIGHT
+        case _:
+            return WIDTH, _GROUP if box.bar else _SINGLE
+
+
+def text_columns(text: str) -> int:
+    """Return the columns that a text takes: a wide character takes two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def clip_text(text: str, most: int) -> str:
+    """Return as much of a text as fits."""
+    if text_columns(text) <= most:
+        return text
+    kept = ""
+    for letter in text:
+        if text_columns(kept + letter) >= most:
+            break
+        kept += letter
+    return f"{kept}…"

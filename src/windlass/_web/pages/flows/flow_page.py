@@ -1,0 +1,205 @@
+"""One flow: its picture, its parts, and the jobs of one part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
+from windlass._core.job.job import JobRecord
+from windlass._storage.protocol.flows import FlowGraph
+from windlass._web.flows import act_on_flow, find_flow
+from windlass._web.graph.picture import draw_flow
+from windlass._web.graph.status import PartStatus, Tally, part_statuses, tally_of
+from windlass._web.pages.flows.flow_list import FlowRow, parse_number
+from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
+from windlass._web.render.paging import page_rows
+from windlass._web.request import PageRequest
+from windlass.errors import FlowNotFound, InvalidArgument
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["CANCEL", "RETRY", "JobPlace", "flow", "part", "place_of", "read_live_item"]
+
+_AUDITED = 10
+_MEMBERS = 100
+_MOST_NAMED = 8
+"""Parts that a cell names before it only counts."""
+_MOST_OPEN = 20
+"""Folded boxes that one address opens."""
+_AFTER = {"succeeded": "", "failed": "only after a failure"}
+
+
+class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One part as the table shows it."""
+
+    part: PartRecord
+    status: PartStatus
+    tally: Tally
+    waits_for: Sequence[tuple[PartRecord, bool]]
+    """Some of the parts that it waits for, and whether a failure there counts here."""
+    more: int
+    """Further ones that it waits for."""
+
+    @property
+    def what(self) -> str:
+        """What kind of part it is, and when it runs."""
+        kind = {PartKind.JOIN: "join", PartKind.END: "end", PartKind.CALLBACK: "callback"}
+        words = (kind.get(self.part.kind, ""), _AFTER[self.part.when])
+        return ", ".join(word for word in words if word)
+
+
+class JobPlace(msgspec.Struct, frozen=True):
+    """The place of a job in its flow."""
+
+    flow: FlowRecord
+    row: PartRow
+    waits_for: Sequence[tuple[PartRecord, bool]]
+    """The parts that it still waits for, if it is blocked."""
+
+
+async def flow(visit: PageRequest) -> Response:
+    """Return the page."""
+    graph = await find_flow(visit, visit.request.path_params["flow"])
+    now = await visit.admin.storage.now()
+    opened = list(dict.fromkeys(visit.request.query_params.getlist("open")))[:_MOST_OPEN]
+    shown = page_rows(visit, graph.parts)
+    subject = f"flow {graph.flow.id}"
+    return await visit.render(
+        "flow.html",
+        now=now,
+        flow=graph.flow,
+        row=FlowRow(graph.flow, now),
+        picture=draw_flow(graph.flow, graph.parts, opened),
+        opened=opened,
+        rows=_rows(graph, shown.rows),
+        shown=shown,
+        parts=sum(one.kind is PartKind.JOBS for one in graph.parts),
+        audits=await visit.admin.audit.list(limit=_AUDITED, subject=subject),
+        subject=subject,
+    )
+
+
+async def part(visit: PageRequest) -> Response:
+    """Return the page with the jobs of one part."""
+    graph = await find_flow(visit, visit.request.path_params["flow"])
+    number = parse_number(visit.request.path_params["part"], "part")
+    found = [one for one in graph.parts if one.number == number]
+    if not found:
+        message = f"flow {graph.flow.id} has no part {number}"
+        raise InvalidArgument(message)
+    after = parse_number(visit.asked("after"), "after")
+    (row,) = _rows(graph, found)
+    members = await visit.admin.flows.members(
+        graph.flow.id, row.part.number, after=after or 0, limit=_MEMBERS + 1
+    )
+    listed = members[:_MEMBERS]
+    return await visit.render(
+        "flow_part.html",
+        flow=graph.flow,
+        row=row,
+        members=listed,
+        first=after is None,
+        next=visit.changed(after=listed[-1].seq) if len(members) > _MEMBERS else None,
+        back=visit.changed(after=None) if after is not None else None,
+    )
+
+
+async def read_live_item(admin: Admin, flow_id: str) -> object:
+    """Return the flow with the counts of its parts."""
+    try:
+        return await admin.flows.get(flow_id)
+    except FlowNotFound:
+        return None
+
+
+async def place_of(admin: Admin, job: JobRecord) -> JobPlace | None:
+    """Return the place of a job in its flow; None: it is in none that is stored."""
+    if job.flow is None:
+        return None
+    try:
+        graph = await admin.flows.get(job.flow.flow)
+    except FlowNotFound:
+        return None
+    found = [one for one in graph.parts if one.number == job.flow.part]
+    if not found:
+        return None
+    (row,) = _rows(graph, found)
+    by_number = {one.number: one for one in graph.parts}
+    statuses = part_statuses(graph.flow, graph.parts)
+    unended = {PartStatus.ACTIVE, PartStatus.BLOCKED}
+    waits_for = [
+        (other, edge.strict)
+        for edge in row.part.after
+        if (other := by_number.get(edge.part)) is not None
+        and (other.open if other.total else statuses[other.number] in unended)
+    ]
+    return JobPlace(graph.flow, row, waits_for[:_MOST_NAMED] if job.blocked else [])
+
+
+def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartRow]:
+    by_number: Mapping[int, PartRecord] = {one.number: one for one in graph.parts}
+    statuses = part_statuses(graph.flow, graph.parts)
+    rows: list[PartRow] = []
+    for one in wanted:
+        named = [edge for edge in one.after if edge.part in by_number]
+        if one.kind is PartKind.END:
+            named = []  # it waits for all of them
+        rows.append(
+            PartRow(
+                part=one,
+                status=statuses[one.number],
+                tally=tally_of([one]),
+                waits_for=[(by_number[edge.part], edge.strict) for edge in named[:_MOST_NAMED]],
+                more=max(len(named) - _MOST_NAMED, 0),
+            )
+        )
+    return rows
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+async def _ask_cancel(visit: PageRequest) -> Confirmation:
+    found = (await find_flow(visit, visit.needed("flow"))).flow
+    return Confirmation(
+        title=f"Cancel flow {found.name}?",
+        sentence=f"{found.open:,} jobs have not ended. Those that wait are cancelled, and running "
+        f"ones are asked to stop. Of its callbacks only on_ended runs. You can retry the flow "
+        f"later.",
+        button="Cancel flow",
+        back=f"/flows/{found.id}",
+        danger=True,
+    )
+
+
+async def _cancel(visit: PageRequest) -> ActionNotice:
+    found = await act_on_flow(visit, visit.needed("flow"), "cancel")
+    ended = found.state is not FlowState.RUNNING
+    notice = f"Flow {found.name} is {'cancelled' if ended else 'being cancelled'}."
+    return ActionNotice(notice, f"/flows/{found.id}")
+
+
+async def _ask_retry(visit: PageRequest) -> Confirmation:
+    found = (await find_flow(visit, visit.needed("flow"))).flow
+    return Confirmation(
+        title=f"Retry flow {found.name}?",
+        sentence=f"{found.failed + found.cancelled:,} jobs that failed or were cancelled run "
+        f"again. {found.stopped:,} that were stopped for that reason wait for them again. Jobs "
+        f"that succeeded are kept.",
+        button="Retry flow",
+        back=f"/flows/{found.id}",
+    )
+
+
+async def _retry(visit: PageRequest) -> ActionNotice:
+    found = await act_on_flow(visit, visit.needed("flow"), "retry")
+    return ActionNotice(f"Flow {found.name} is running again.", f"/flows/{found.id}")
+
+
+CANCEL = ActionPage(ask=_ask_cancel, act=_cancel)
+RETRY = ActionPage(ask=_ask_retry, act=_retry)
