@@ -40,8 +40,8 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.journal import EventRecord, LogChunk
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import WorkerRecord
 

@@ -49,7 +49,6 @@ from windlass._storage.protocol.admin import (
     TaskLook,
 )
 from windlass._storage.protocol.copy import CopiedRecord, CopyStore, StoredJob
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -64,6 +63,7 @@ from windlass._storage.protocol.jobs import (
 )
 from windlass._storage.protocol.journal import EventRecord, JournalStore, LogChunk, LogLine
 from windlass._storage.protocol.limits import BreakerLook, LimitState, LimitStore
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, Page
 from windlass._storage.protocol.maintenance import MaintenanceStore
 from windlass._storage.protocol.queues import QueueRecord, QueueStore
 from windlass._storage.protocol.schedules import (

@@ -336,6 +336,6 @@ def test_what_is_no_call_is_refused() -> None:
 
 
 def test_a_flow_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass._tasks.flow.MOST", 3)
+    monkeypatch.setattr("windlass._tasks.flows.flow.MOST", 3)
     with pytest.raises(InvalidArgument, match="more items"):
         Flow("large").map(double, range(4))

@@ -36,7 +36,7 @@ from windlass._tasks.decorators import (
     TaskDecorator,
     TaskKeywords,
 )
-from windlass._tasks.flow import Flow
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.handle import Job
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.services import AttachedServices

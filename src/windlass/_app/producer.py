@@ -26,8 +26,8 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
-from windlass._tasks.flow import Flow
-from windlass._tasks.flow_plan import refuse_pending
+from windlass._tasks.flows.flow import Flow
+from windlass._tasks.flows.plan import refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.registry import TaskRegistry

@@ -31,7 +31,7 @@ _COMMANDS = {
         "windlass._cli.jobs.command:jobs", "List, inspect, requeue and cancel jobs."
     ),
     "flows": _CommandEntry(
-        "windlass._cli.commands.flows:flows", "List, show, cancel and retry flows."
+        "windlass._cli.flows.command:flows", "List, show, cancel and retry flows."
     ),
     "workers": _CommandEntry(
         "windlass._cli.commands.workers:workers", "List, pause, stop and sweep workers."

@@ -40,7 +40,7 @@ from windlass._storage.protocol.jobs import (
 )
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Seams
-from windlass._tasks.flow_plan import FlowPlan
+from windlass._tasks.flows.plan import FlowPlan
 from windlass._tasks.handle import Job, JobClient
 from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import Call

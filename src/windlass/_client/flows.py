@@ -12,7 +12,7 @@ from windlass._core.values.instants import duration
 from windlass._storage.protocol.flows import FlowGraph, FlowStore, Member, StartedFlow
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
-from windlass._tasks.flow_plan import FlowPlan
+from windlass._tasks.flows.plan import FlowPlan
 from windlass.errors import FlowNotFound, FlowTimeout
 
 __all__ = ["FlowStart", "StoredFlows"]

@@ -14,8 +14,8 @@ from windlass._core.flows.part import (
     NOTHING,
     Counts,
     Decision,
-    Ended,
     Gate,
+    MemberEnd,
     Tidings,
     decide,
     ended_as,
@@ -35,7 +35,7 @@ gates = st.builds(Gate, st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
 @st.composite
 def jobs(draw: st.DrawFn) -> Counts:
     """The counts of any part that has jobs."""
-    ends = {str(end): draw(st.integers(0, 2)) for end in Ended}
+    ends = {str(end): draw(st.integers(0, 2)) for end in MemberEnd}
     free, blocked = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     total = free + blocked + sum(ends.values())
     return Counts(total=total, open=free + blocked, blocked=blocked, **ends)
@@ -124,8 +124,8 @@ def test_a_part_is_over_with_its_last_job() -> None:
     assert tidings(JOBS, "succeeded", Gate(), Counts(total=2, succeeded=2)) == OVER
 
 
-@pytest.mark.parametrize("ended", [Ended.FAILED, Ended.CANCELLED, Ended.STOPPED])
-def test_a_failure_is_told_before_its_part_is_over(ended: Ended) -> None:
+@pytest.mark.parametrize("ended", [MemberEnd.FAILED, MemberEnd.CANCELLED, MemberEnd.STOPPED])
+def test_a_failure_is_told_before_its_part_is_over(ended: MemberEnd) -> None:
     counts = Counts(total=2, open=1, **{ended: 1})
     assert tidings(JOBS, "succeeded", Gate(), counts) == Tidings(
         over=False, broken=True, unneeded=False
@@ -176,8 +176,8 @@ def test_a_part_whose_jobs_are_placed_is_not_due() -> None:
     assert not is_due(JOBS, "succeeded", Gate(), Counts(total=2, open=1, succeeded=1))
 
 
-@pytest.mark.parametrize("ended", [Ended.STOPPED, Ended.SKIPPED])
-def test_what_a_flow_has_ended_comes_back_when_the_reason_is_gone(ended: Ended) -> None:
+@pytest.mark.parametrize("ended", [MemberEnd.STOPPED, MemberEnd.SKIPPED])
+def test_what_a_flow_has_ended_comes_back_when_the_reason_is_gone(ended: MemberEnd) -> None:
     counts = Counts(total=1, **{ended: 1})
     assert is_due(JOBS, "succeeded", Gate(waiting=1), counts)
     assert is_due(JOBS, "succeeded", Gate(), counts)
@@ -185,8 +185,8 @@ def test_what_a_flow_has_ended_comes_back_when_the_reason_is_gone(ended: Ended) 
     assert not is_due(JOBS, "succeeded", Gate(unneeded=1), counts)
 
 
-@pytest.mark.parametrize("ended", [Ended.SUCCEEDED, Ended.FAILED, Ended.CANCELLED])
-def test_no_other_end_comes_back_by_itself(ended: Ended) -> None:
+@pytest.mark.parametrize("ended", [MemberEnd.SUCCEEDED, MemberEnd.FAILED, MemberEnd.CANCELLED])
+def test_no_other_end_comes_back_by_itself(ended: MemberEnd) -> None:
     counts = Counts(total=1, **{ended: 1})
     for gate in (Gate(), Gate(waiting=1), Gate(broken=1)):
         assert not is_due(JOBS, "succeeded", gate, counts)
@@ -223,11 +223,11 @@ def settle(decision: Decision, counts: Counts) -> None:
 @pytest.mark.parametrize(
     ("state", "ended"),
     [
-        (State.SUCCEEDED, Ended.SUCCEEDED),
-        (State.FAILED, Ended.FAILED),
-        (State.CANCELLED, Ended.CANCELLED),
-        (State.DISCARDED, Ended.CANCELLED),
+        (State.SUCCEEDED, MemberEnd.SUCCEEDED),
+        (State.FAILED, MemberEnd.FAILED),
+        (State.CANCELLED, MemberEnd.CANCELLED),
+        (State.DISCARDED, MemberEnd.CANCELLED),
     ],
 )
-def test_how_a_member_ended_follows_from_its_state(state: State, ended: Ended) -> None:
+def test_how_a_member_ended_follows_from_its_state(state: State, ended: MemberEnd) -> None:
     assert ended_as(state) is ended

@@ -15,7 +15,7 @@ from windlass._core.job.state import TERMINAL
 from windlass._core.job.transition import Transition, fail, retry, succeed
 from windlass._core.job.unique import UniqueKey
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
-from windlass._storage.memory.flows.rows import FlowRow
+from windlass._storage.memory.flows.rows import MemoryFlow
 from windlass._storage.protocol.actions import Cancel, Discard, JobAction, Requeue
 from windlass._system.seams import new_job_id
 from windlass.testing._clock import VirtualClock
@@ -47,7 +47,7 @@ class World:
         self.running: list[ClaimedJob] = []
 
     @property
-    def flows(self) -> list[FlowRow]:
+    def flows(self) -> list[MemoryFlow]:
         return [*self.database.flows.by_id.values()]
 
     async def begin(self) -> None:

@@ -19,8 +19,8 @@ from windlass._core.limits.limit import LimitSpec
 from windlass._storage.postgres import open_postgres
 from windlass._storage.postgres.storage import PostgresStorage
 from windlass._storage.protocol.actions import ActionResult, Cancel, Delete, Edit, Requeue, RunNow
-from windlass._storage.protocol.job_list import Cursor, JobFilter
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter
 from windlass._storage.shared import migrations
 from windlass.errors import StoreBusy
 from windlass.testing.conformance.steps import (

@@ -25,8 +25,8 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import from_us, to_us
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io import checkpoints

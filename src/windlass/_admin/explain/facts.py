@@ -13,8 +13,8 @@ from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.stats.rollup import count_runs, minute_of
 from windlass._storage.protocol.actions import AuditRecord
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.limits import LimitState
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import HEARD, Standing, WorkerRecord

@@ -21,8 +21,8 @@ __all__ = [
     "NOTHING",
     "Counts",
     "Decision",
-    "Ended",
     "Gate",
+    "MemberEnd",
     "Tidings",
     "decide",
     "ended_as",
@@ -43,7 +43,7 @@ class Decision(StrEnum):
     """They are discarded: they are not needed."""
 
 
-class Ended(StrEnum):
+class MemberEnd(StrEnum):
     """How a member ended, as its part counts it."""
 
     SUCCEEDED = "succeeded"
@@ -53,15 +53,15 @@ class Ended(StrEnum):
     SKIPPED = "skipped"
 
 
-def ended_as(state: State) -> Ended:
+def ended_as(state: State) -> MemberEnd:
     """Return how a member's end counts by its state alone."""
     match state:
         case State.SUCCEEDED:
-            return Ended.SUCCEEDED
+            return MemberEnd.SUCCEEDED
         case State.FAILED:
-            return Ended.FAILED
+            return MemberEnd.FAILED
         case _:
-            return Ended.CANCELLED
+            return MemberEnd.CANCELLED
 
 
 class Counts(msgspec.Struct):

@@ -19,8 +19,8 @@ from windlass._storage.memory.jobs.claim import ClaimRules
 from windlass._storage.memory.maintenance import MemoryMaintenance
 from windlass._storage.protocol.actions import ActionResult, AuditNote, JobAction
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass.testing.conformance import (
     JobReadConformance,
     MaintenanceConformance,

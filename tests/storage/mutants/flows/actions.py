@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow, PartKind
-from windlass._core.flows.part import Ended, Tidings
+from windlass._core.flows.part import MemberEnd, Tidings
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.memory.admin.actions import MemoryActions, requeue
 from windlass._storage.memory.flows.flows import MemoryFlows
-from windlass._storage.memory.flows.rows import FlowRow, FlowRows, PartRow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
@@ -58,9 +58,9 @@ class CallsBackAgain(MemoryDatabase):
 class StoppedForGood(FlowRules):
     """A stopped member stays cancelled when the failed one is requeued."""
 
-    def _block_again(self, part: PartRow, row: JobRow, now: datetime) -> None:
-        part.count(row.seq, Ended.STOPPED, -1)
-        part.count(row.seq, Ended.CANCELLED, 1)
+    def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
+        part.count(row.seq, MemberEnd.STOPPED, -1)
+        part.count(row.seq, MemberEnd.CANCELLED, 1)
         self._db.flows.spread(part, now)
 
 
@@ -68,7 +68,7 @@ class StoppedForGood(FlowRules):
 class RetriesSuccesses(MemoryFlows):
     """A flow that has succeeded can be retried."""
 
-    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
         if flow.state is FlowState.SUCCEEDED:
             return ActionResult.DONE
         return super()._retry(flow, now)
@@ -94,7 +94,7 @@ class TwoFlowsPerKey(MemoryActions):
 class ContinuesWithoutItsKey(FlowRows):
     """A flow that continues does not take its key."""
 
-    def _end(self, flow: FlowRow, end: Tidings, now: datetime) -> None:
+    def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
         super()._end(flow, end, now)
         if not end.over and flow.asked.key is not None:
             self.keys.pop(flow.asked.key, None)
@@ -104,7 +104,7 @@ class ContinuesWithoutItsKey(FlowRows):
 class TakesKeysBack(FlowRules):
     """A stopped member takes its key from the job that holds it now."""
 
-    def _block_again(self, part: PartRow, row: JobRow, now: datetime) -> None:
+    def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
         if row.asked.unique is not None:
             self._db.keys.pop(row.asked.unique.key, None)
         super()._block_again(part, row, now)
@@ -117,7 +117,7 @@ class TakesKeysBack(FlowRules):
 class LeavesRunningMembersAlone(FlowRules):
     """The workers of running members are not asked to stop."""
 
-    def _sweep(self, flow: FlowRow, limit: int, now: datetime) -> int:
+    def _sweep(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
         done = super()._sweep(flow, limit, now)
         for seq in flow.members():
             self._db.rows[seq].cancel_requested = False
@@ -146,7 +146,7 @@ class CancelsEndedFlows(MemoryFlows):
 class StaysCancelled(MemoryFlows):
     """A retried flow is still marked as cancelled."""
 
-    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
         answer = super()._retry(flow, now)
         flow.mark_cancelled(cancelled=True)
         return answer
@@ -166,7 +166,7 @@ class RecordsRepeats(MemoryFlows):
 class FlowsNeverExpire(FlowRows):
     """Flows are stored without their expiry."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
         return super().add(asked, now, None)
 
 
@@ -224,7 +224,7 @@ class DeletesMembersAlone(MemoryActions):
 class LeavesCallbacksBehind(MemoryFlows):
     """The callbacks of a deleted flow stay."""
 
-    def _delete(self, flow: FlowRow) -> int:
+    def _delete(self, flow: MemoryFlow) -> int:
         seqs = flow.members()
         self._db.flows.remove(flow)
         for seq in seqs:
@@ -257,8 +257,8 @@ class ListsTheOldestFirst(MemoryFlows):
 class CountsFailuresAsCancelled(MemoryDatabase):
     """A failed member counts as cancelled."""
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
-        super()._end_member(row, Ended.CANCELLED if ended is Ended.FAILED else ended, now)
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
+        super()._end_member(row, MemberEnd.CANCELLED if ended is MemberEnd.FAILED else ended, now)
 
 
 @fails(FlowKeepConformance.test_members_of_an_unknown_flow_are_none)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tests.storage.mutants.table import fails
-from windlass._core.flows.part import Ended
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.memory.flows.flows import MemoryFlows
-from windlass._storage.memory.flows.rows import PartRow
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
@@ -43,9 +43,9 @@ class OnlyGivenJobsAdd(ApplyRules):
 class AddedJobsMayFail(MemoryDatabase):
     """The failure of an added job counts as a success."""
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
         if row.flow is not None and row.flow.added:
-            ended = Ended.SUCCEEDED
+            ended = MemberEnd.SUCCEEDED
         super()._end_member(row, ended, now)
 
 
@@ -65,7 +65,7 @@ class ExpectsRepeatedJobs(ApplyRules):
 class ExpectsLeftOutJobs(MemoryDatabase):
     """A part waits for added jobs that were left out."""
 
-    def join_later(self, job: JobId | None, part: PartRow, now: datetime) -> None:
+    def join_later(self, job: JobId | None, part: MemoryPart, now: datetime) -> None:
         if job is not None:
             super().join_later(job, part, now)
 

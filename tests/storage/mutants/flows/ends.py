@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import Edge, FlowState, NewFlow, NewPart, PartKind
-from windlass._core.flows.part import Decision, Ended, Tidings
+from windlass._core.flows.part import Decision, MemberEnd, Tidings
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
-from windlass._storage.memory.flows.rows import FlowRow, FlowRows, PartRow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
@@ -31,7 +31,7 @@ from windlass.testing.conformance import (
 class OneEndEndsThePart(MemoryDatabase):
     """A part ends with the first of its jobs."""
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
         self.part_of(row).counts.open = 1
         super()._end_member(row, ended, now)
 
@@ -48,7 +48,7 @@ class SettlesNothing(FlowRules):
 class WaitsForOnePart(FlowRows):
     """A part waits for the first end of those before it."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
         flow = super().add(asked, now, expires_at)
         for part in flow.parts:
             part.gate.waiting = min(part.gate.waiting, 1)
@@ -62,7 +62,7 @@ class WaitsForOnePart(FlowRows):
 class PassesNothingOn(FlowRows):
     """Parts without jobs do not pass on what they learn."""
 
-    def spread(self, part: PartRow, now: datetime) -> None:
+    def spread(self, part: MemoryPart, now: datetime) -> None:
         before, after = part.told, part.tidings
         part.tell(after)
         for number, strict in part.feeds:
@@ -75,10 +75,10 @@ class PassesNothingOn(FlowRows):
 class CallbacksFailTheFlow(MemoryDatabase):
     """A callback that fails makes its flow a failed one."""
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
         super()._end_member(row, ended, now)
         part = self.part_of(row)
-        if part.asked.kind is PartKind.CALLBACK and ended is Ended.FAILED:
+        if part.asked.kind is PartKind.CALLBACK and ended is MemberEnd.FAILED:
             part.flow.end(FlowState.FAILED, now)
 
 
@@ -90,7 +90,7 @@ class CountsRetries(ApplyRules):
         super().accept(row, transition, verb, now)
         if verb is Verb.RETRY:
             part = self._db.part_of(row)
-            part.count(row.seq, Ended.FAILED, 1)
+            part.count(row.seq, MemberEnd.FAILED, 1)
             self._db.flows.spread(part, now)
 
 
@@ -120,7 +120,7 @@ def count_success(database: MemoryDatabase, transition: Transition, now: datetim
     """Count the success of a claim, whatever has become of it."""
     row = database.by_id[transition.claim.job]
     part = database.part_of(row)
-    part.count(row.seq, Ended.SUCCEEDED, 1)
+    part.count(row.seq, MemberEnd.SUCCEEDED, 1)
     database.flows.spread(part, now)
 
 
@@ -138,7 +138,7 @@ class DeletesMembers(ApplyRules):
 class OnePortionIsAll(FlowRules):
     """A part of which some jobs were placed counts as settled."""
 
-    def settle_part(self, part: PartRow, limit: int, now: datetime) -> int:
+    def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         done = super().settle_part(part, limit, now)
         part.counts.blocked = 0
         self._db.flows.look(part)
@@ -181,7 +181,7 @@ class TrustsWorkersOnly(ApplyRules):
 class TellsOfFailuresLate(FlowRows):
     """A failure is passed on when its part has ended."""
 
-    def spread(self, part: PartRow, now: datetime) -> None:
+    def spread(self, part: MemoryPart, now: datetime) -> None:
         if not part.counts.open or not part.counts.failures:
             super().spread(part, now)
 
@@ -190,14 +190,14 @@ class TellsOfFailuresLate(FlowRows):
 class FlowsSucceedAlways(FlowRows):
     """Every flow that has ended has succeeded."""
 
-    def _end(self, flow: FlowRow, end: Tidings, now: datetime) -> None:
+    def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
         super()._end(flow, end._replace(broken=False), now)
 
 
 class _Redrawn(FlowRows):
     """Flows whose parts are stored otherwise than they were given."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
         parts = tuple(self.redraw(part) for part in asked.parts)
         return super().add(replace(asked, parts=parts), now, expires_at)
 
@@ -227,7 +227,7 @@ class JoinsAreLenient(_Redrawn):
 class OpensWhatIsNotNeeded(FlowRules):
     """A part for failures runs without one, too."""
 
-    def settle_part(self, part: PartRow, limit: int, now: datetime) -> int:
+    def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         if part.asked.when == "failed" and part.decision is Decision.SKIP:
             part.gate.broken += 1
         return super().settle_part(part, limit, now)
@@ -237,9 +237,11 @@ class OpensWhatIsNotNeeded(FlowRules):
 class CancelledIsNotNeeded(MemoryDatabase):
     """A cancelled member counts as one that was not needed."""
 
-    def finish(self, row: JobRow, state: State, now: datetime, ended: Ended | None = None) -> None:
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
         if state is State.CANCELLED and ended is None:
-            ended = Ended.SKIPPED
+            ended = MemberEnd.SKIPPED
         super().finish(row, state, now, ended)
 
 
@@ -249,14 +251,14 @@ class ExpiredIsNotNeeded(MemoryDatabase):
 
     def expire(self, row: JobRow, now: datetime) -> None:
         row.explain("expired")
-        self.finish(row, State.DISCARDED, now, Ended.SKIPPED)
+        self.finish(row, State.DISCARDED, now, MemberEnd.SKIPPED)
 
 
 @fails(FlowFailureConformance.test_a_failed_member_that_is_discarded_does_not_count_again)
 class DiscardsCountAgain(MemoryDatabase):
     """A failed member that is discarded counts as a second end."""
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
         if row.is_terminal():
             self.part_of(row).count(row.seq, ended, 1)
         else:

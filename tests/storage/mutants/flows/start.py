@@ -11,7 +11,7 @@ from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import NewFlow, PartKind
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
 from windlass._storage.memory.flows.flows import MemoryFlows
-from windlass._storage.memory.flows.rows import FlowRow, FlowRows, PartRow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.flows import FlowGraph, Member, StartedFlow
@@ -66,7 +66,7 @@ class AnswersRepeatsByKey(MemoryFlows):
 class ForgetsKeys(FlowRows):
     """Flows are stored without their keys."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
         return super().add(replace(asked, key=None), now, expires_at)
 
 
@@ -137,7 +137,7 @@ class IgnoresDelays(MemoryDatabase):
 class EmptyPartsNeverEnd(FlowRows):
     """A part without jobs that waits for nothing does not end."""
 
-    def spread(self, part: PartRow, now: datetime) -> None:
+    def spread(self, part: MemoryPart, now: datetime) -> None:
         if part.counts.total or part.asked.kind is not PartKind.JOBS:
             super().spread(part, now)
 

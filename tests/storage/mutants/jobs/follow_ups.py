@@ -12,7 +12,7 @@ from windlass._core.job.job import ClaimedJob, FollowUp, NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.rows import PartRow
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.insert import insert
@@ -28,7 +28,7 @@ from windlass.testing.conformance import FollowUpConformance, OnFailureConforman
 class NeverFollows(ApplyRules):
     """Nothing follows."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         pass
 
 
@@ -36,7 +36,7 @@ class NeverFollows(ApplyRules):
 class FollowsPlainly(ApplyRules):
     """What follows has its task and its arguments, and nothing else."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         plain = NewJob(id=job.id, task=job.task, queue=job.queue, payload=job.payload)
         super().follow(plain, part)
 
@@ -71,7 +71,7 @@ class FollowsRefusals(ApplyRules):
 class FollowsAgain(ApplyRules):
     """What is stored already is stored anew."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         if (row := self._db.by_id.get(job.id)) is not None:
             self._db.remove(row)
         super().follow(job, part)
@@ -139,7 +139,7 @@ class FollowsOnce(ApplyRules):
 class FollowUpsAreFree(ApplyRules):
     """No limit holds for what follows."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         super().follow(replace(job, limits=()), part)
 
 
@@ -170,7 +170,7 @@ class FollowsTooSoon(ApplyRules):
 class FollowUpsReplace(ApplyRules):
     """What follows may replace who holds its key."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         self._following.append((job, part))
 
 
@@ -178,7 +178,7 @@ class FollowUpsReplace(ApplyRules):
 class FollowUpsHoldNoKey(ApplyRules):
     """What follows is stored without its key."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         super().follow(replace(job, unique=None), part)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
-from windlass._core.flows.part import Ended
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -264,7 +264,9 @@ class FreesKeysAtARetry(ApplyRules):
 class KeepsKeysForEver(MemoryDatabase):
     """A job that has ended holds its key."""
 
-    def finish(self, row: JobRow, state: State, now: datetime, ended: Ended | None = None) -> None:
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
         super().finish(row, state, now, ended)
         if row.asked.unique is not None:
             self.keys[row.asked.unique.key] = row
@@ -318,7 +320,9 @@ class RetakesStartedKeys(ApplyRules):
 class FreesTimedKeysAtTheEnd(MemoryDatabase):
     """A key held for a time is freed when its job ends."""
 
-    def finish(self, row: JobRow, state: State, now: datetime, ended: Ended | None = None) -> None:
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
         super().finish(row, state, now, ended)
         self.free_key(row)
 

@@ -11,7 +11,7 @@ from tests.storage.mutants.table import fails
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
-from windlass._storage.memory.flows.rows import PartRow
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.insert import insert
@@ -23,7 +23,7 @@ from windlass.testing.conformance import SuccessJobConformance
 class FollowsAtOnce(ApplyRules):
     """What follows a success is due at once."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         super().follow(replace(job, delay=None), part)
 
 
@@ -102,7 +102,7 @@ class FollowsOneByOne(ApplyRules):
 class StealsTheKey(ApplyRules):
     """What follows takes its key from whoever holds it."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         if job.unique is not None:
             self._db.keys.pop(job.unique.key, None)
         super().follow(job, part)
@@ -112,5 +112,5 @@ class StealsTheKey(ApplyRules):
 class FollowsAsItIsToldTo(ApplyRules):
     """What follows replaces the holder of its key if it says so."""
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         self._following.append((job, part))

@@ -12,11 +12,11 @@ from windlass._core.flows.flow import (
     NewFlow,
     PartKind,
 )
-from windlass._core.flows.part import Ended, ended_as
+from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.rows import FlowRow, PartRow
+from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
@@ -130,7 +130,7 @@ class MemoryFlows:
         self._rules.cancel(flow, now)
         return ActionResult.DONE
 
-    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
         if flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
             return ActionResult.WRONG_STATE
         if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
@@ -189,7 +189,7 @@ class MemoryFlows:
                     deleted += self._delete(flow)
             return deleted
 
-    def _delete(self, flow: FlowRow) -> int:
+    def _delete(self, flow: MemoryFlow) -> int:
         seqs = [seq for part in flow.parts for seq in part.members]
         self._db.flows.remove(flow)
         for seq in seqs:
@@ -203,12 +203,12 @@ class MemoryFlows:
             more = len(flows) == limit
             return Recounted(wrong, flows[-1].number if more else None)
 
-    def _recount(self, flow: FlowRow, repair: bool, now: datetime) -> list[str]:  # noqa: FBT001
+    def _recount(self, flow: MemoryFlow, repair: bool, now: datetime) -> list[str]:  # noqa: FBT001
         wrong: list[str] = []
         for part in flow.parts:
             found = Counter(self._category(part, self._db.rows[seq]) for seq in part.members)
             open_ = found["blocked"] + found["open"]
-            counted = {**{str(e): found[e] for e in Ended}, "open": open_}
+            counted = {**{str(e): found[e] for e in MemberEnd}, "open": open_}
             counted |= {"blocked": found["blocked"], "total": len(part.members)}
             for name, count in counted.items():
                 stored = getattr(part.counts, name)
@@ -223,13 +223,13 @@ class MemoryFlows:
                 self._db.flows.spread(part, now)
         return wrong
 
-    def _category(self, part: PartRow, row: JobRow) -> str:
+    def _category(self, part: MemoryPart, row: JobRow) -> str:
         if not row.is_terminal():
             return "blocked" if row.blocked else "open"
         if row.seq in part.stopped:
-            return Ended.STOPPED
+            return MemberEnd.STOPPED
         if row.seq in part.skipped:
-            return Ended.SKIPPED
+            return MemberEnd.SKIPPED
         return ended_as(row.state)
 
 
@@ -247,12 +247,12 @@ def _member(row: JobRow) -> Member:
     )
 
 
-def _is_busy(flow: FlowRow) -> bool:
+def _is_busy(flow: MemoryFlow) -> bool:
     """Return whether callbacks of an ended flow have not ended."""
     return any(p.counts.open for p in flow.parts if p.asked.kind is PartKind.CALLBACK)
 
 
-def _fits(flow: FlowRow, wanted: FlowFilter) -> bool:
+def _fits(flow: MemoryFlow, wanted: FlowFilter) -> bool:
     asked = flow.asked
     return (
         (wanted.states is None or flow.state in wanted.states)

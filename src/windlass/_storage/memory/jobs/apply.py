@@ -11,7 +11,7 @@ from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
-from windlass._storage.memory.flows.rows import PartRow
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim
 from windlass._storage.memory.jobs.insert import insert
@@ -32,7 +32,7 @@ class ApplyRules:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
-        self._following: list[tuple[NewJob, PartRow | None]] = []
+        self._following: list[tuple[NewJob, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
@@ -135,7 +135,7 @@ class ApplyRules:
         for job in then:
             self.follow(job, part)
 
-    def follow(self, job: NewJob, part: PartRow | None = None) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         """Insert a job when all has ended; not if its key is held then."""
         self._following.append((skip_if_key_held(job), part))
 

@@ -1,3 +1,4 @@
-"""Flows in PostgreSQL."""
+"""Flows, their parts and the members of these, on PostgreSQL.
 
-from __future__ import annotations
+Only this backend imports it; the promises are in `windlass._storage.protocol.flows`.
+"""

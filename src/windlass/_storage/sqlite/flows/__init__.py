@@ -1,4 +1,4 @@
-"""Jobs that wait for jobs, on the SQLite backend.
+"""Flows, their parts and the members of these, on SQLite.
 
-Only this backend imports it; the promises are in `windlass._storage.protocol`.
+Only this backend imports it; the promises are in `windlass._storage.protocol.flows`.
 """

@@ -23,7 +23,7 @@ from windlass._core.job.job import FlowId, FlowPlace
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, seqs_text
 
-__all__ = ["BLOCKED", "SKIPPED", "STOPPED", "PartChanges", "PartRow", "Place", "places_of"]
+__all__ = ["BLOCKED", "SKIPPED", "STOPPED", "PartChanges", "Place", "SqlitePart", "places_of"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _PARTS, _FOLLOWERS, _STORE = _SQL["parts"], _SQL["followers"], _SQL["store_part"]
@@ -36,7 +36,7 @@ _COUNTS, _GATE, _TOLD = slice(5, 13), slice(13, 16), slice(16, 19)
 """Columns of ``part_columns`` in flows.sql."""
 
 
-class PartRow(msgspec.Struct, eq=False):
+class SqlitePart(msgspec.Struct, eq=False):
     """A part while an operation changes it."""
 
     id: int
@@ -52,7 +52,7 @@ class PartRow(msgspec.Struct, eq=False):
     """Its flow is."""
 
     @classmethod
-    def of(cls, row: Row) -> PartRow:
+    def of(cls, row: Row) -> SqlitePart:
         """Decode a row of ``parts`` in flows.sql."""
         return cls(
             row[0],
@@ -109,10 +109,10 @@ class PartChanges:
 
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection, self._now = connection, now
-        self._parts: dict[int, PartRow] = {}
-        self._changed: dict[int, PartRow] = {}
+        self._parts: dict[int, SqlitePart] = {}
+        self._changed: dict[int, SqlitePart] = {}
 
-    def get(self, part: int) -> PartRow:
+    def get(self, part: int) -> SqlitePart:
         """Return a part."""
         self.load([part])
         return self._parts[part]
@@ -122,7 +122,7 @@ class PartChanges:
         missing = [part for part in parts if part not in self._parts]
         if missing:
             for row in fetch(self._connection, _PARTS, (seqs_text(missing),)):
-                self._parts[row[0]] = PartRow.of(row)
+                self._parts[row[0]] = SqlitePart.of(row)
 
     def add(self, part: int, **more: int) -> None:
         """Change counts of a part."""
@@ -160,16 +160,16 @@ class PartChanges:
         self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
         self._changed.clear()
 
-    def _followers(self, part: PartRow) -> list[tuple[PartRow, bool]]:
-        found: list[tuple[PartRow, bool]] = []
+    def _followers(self, part: SqlitePart) -> list[tuple[SqlitePart, bool]]:
+        found: list[tuple[SqlitePart, bool]] = []
         for *row, strict in fetch(self._connection, _FOLLOWERS, (part.flow, part.number)):
             known = self._parts.get(row[0])
             if known is None:
-                known = self._parts[row[0]] = PartRow.of(tuple(row))
+                known = self._parts[row[0]] = SqlitePart.of(tuple(row))
             found.append((known, bool(strict)))
         return found
 
-    def _end(self, part: PartRow, end: Tidings) -> None:
+    def _end(self, part: SqlitePart, end: Tidings) -> None:
         """Let the flow end, or go on."""
         state, at = FlowState.RUNNING, None
         if end.over:

@@ -92,7 +92,7 @@ def list_flows(
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a flow and its parts."""
-    from windlass._cli.output.flow_graphs import counts_of, state_of
+    from windlass._cli.flows.graphs import counts_of, state_of
     from windlass._cli.output.tables import print_json, print_pairs, print_table
 
     found, now = _read(words, url)
@@ -133,7 +133,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 @url_option
 def graph(words: tuple[str, ...], url: str | None, kind: Literal["text", "dot", "mermaid"]) -> int:
     """Print the graph of a flow."""
-    from windlass._cli.output.flow_graphs import as_dot, as_mermaid, as_text
+    from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
 
     found, _ = _read(words, url)
     lines = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid}[kind](found.parts)

@@ -25,13 +25,13 @@ from windlass._core.values.names import shown
 from windlass._core.values.payload import decode_any
 from windlass._system.seams import new_job_id
 from windlass._tasks.call import Call
-from windlass._tasks.flow_plan import FlowPlan, check_call
+from windlass._tasks.flows.plan import FlowPlan, check_call
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
 
-__all__ = ["Ended", "Flow", "Group", "Node", "Upstream", "ended"]
+__all__ = ["AnyEnd", "Flow", "Group", "Node", "Upstream", "ended"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -154,19 +154,19 @@ class Group(Generic[R_co]):
 Upstream = Node[Any] | Group[Any]
 
 
-class Ended:
+class AnyEnd:
     """A node or group of which only the end matters."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream: Upstream = upstream
 
 
-def ended(upstream: Upstream) -> Ended:
+def ended(upstream: Upstream) -> AnyEnd:
     """Wait for the end of a node or group, however it ends: ``after=ended(node)``."""
-    return Ended(upstream)
+    return AnyEnd(upstream)
 
 
-After = Upstream | Ended | Sequence[Upstream | Ended]
+After = Upstream | AnyEnd | Sequence[Upstream | AnyEnd]
 
 
 class Flow:
@@ -339,9 +339,9 @@ class Flow:
         several = after if isinstance(after, Sequence) else (after,)
         edges: dict[int, bool] = {}
         for one in several:
-            upstream = one.upstream if isinstance(one, Ended) else one
+            upstream = one.upstream if isinstance(one, AnyEnd) else one
             self._check_upstream(upstream)
-            strict = not isinstance(one, Ended) and when != "ended"
+            strict = not isinstance(one, AnyEnd) and when != "ended"
             edges[upstream.part] = edges.get(upstream.part, False) or strict
         for number in self._sources(calls):
             edges.setdefault(number, when != "ended")  # unless after= said how it matters

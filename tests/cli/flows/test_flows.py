@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.fixtures import Desk
 from windlass import Flow
-from windlass._cli.output.flow_graphs import as_dot, as_mermaid, as_text
+from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
 from windlass._core.flows.flow import Edge, NewPart, PartKind, PartRecord
 from windlass._core.flows.plan import complete
 
