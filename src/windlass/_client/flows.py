@@ -32,7 +32,7 @@ class FlowStart:
 
     @property
     def answer(self) -> StartedFlow:
-        """What the store answered."""
+        """The answer of the store."""
         if self._answer is None:
             raise LookupError(self._plan.id)
         return self._answer
@@ -55,7 +55,7 @@ class FlowStart:
         return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
 
     async def idle(self) -> None:
-        """Do nothing: it stores one flow."""
+        """Return at once: nothing is under way."""
 
 
 class StoredFlows:

@@ -132,7 +132,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that may hold what it needs, the newest first; not all of them, where there are many."""
     line: QueueAhead = QueueAhead()
     flow: FlowFacts | None = None
-    """What a blocked job waits for."""
+    """The parts that a blocked job waits for."""
 
 
 async def gather(storage: Storage, job: JobRecord) -> JobFacts:

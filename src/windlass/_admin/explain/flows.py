@@ -23,7 +23,7 @@ _LOOKS = 4
 
 
 class FlowFacts(msgspec.Struct, frozen=True):
-    """What a blocked job waits for."""
+    """The parts that a blocked job waits for, and the job at their root."""
 
     graph: FlowGraph
     path: Sequence[PartRecord]

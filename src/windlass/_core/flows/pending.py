@@ -37,7 +37,7 @@ Place = tuple[str | int, ...]
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """What belongs in one place of the arguments."""
+    """The result that belongs in one place of the arguments."""
 
     place: Place
     kind: Literal["job", "part"]
@@ -52,7 +52,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pending:
-    """Stands for a result until the flow runs. Not a value: using it as one is an error."""
+    """Marks the place of a result until the flow runs. Not a value: using it as one is an error."""
 
     __slots__ = ("_title", "kind", "source")
 
@@ -75,7 +75,7 @@ class Pending:
 
 
 def pending_part(flow: FlowId, part: int, title: str) -> Pending:
-    """Return what stands for the results of a part."""
+    """Return the mark for the results of a part."""
     return Pending("part", f"{flow}/{part}", title)
 
 
@@ -86,12 +86,12 @@ class Collected:
         self.found: list[Pending] = []
 
     def mark(self, pending: Pending) -> str:
-        """Return the text that stands for it in the JSON: no text of the user's is equal."""
+        """Return the text that marks it in the JSON: no text of the user's is equal."""
         self.found.append(pending)
         return f"{_KEY}:{id(self)}:{len(self.found) - 1}"
 
     def index(self, text: object) -> int | None:
-        """Return which one a text of the JSON stands for."""
+        """Return which one a text of the JSON marks."""
         start = f"{_KEY}:{id(self)}:"
         if not isinstance(text, str) or not text.startswith(start):
             return None

@@ -71,7 +71,7 @@ class PassesNothingOn(FlowRows):
             self.look(follower)
 
 
-@fails(FlowEndConformance.test_callbacks_wait_for_the_end_and_do_not_count)
+@fails(FlowEndConformance.test_callbacks_wait_for_the_end_and_are_not_counted)
 class CallbacksFailTheFlow(MemoryDatabase):
     """A callback that fails makes its flow a failed one."""
 

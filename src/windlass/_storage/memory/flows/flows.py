@@ -86,8 +86,8 @@ class MemoryFlows:
             part = flow.parts[number]
             row = self._db.add_member(job, FlowPlace(asked.id, number), now)
             part.members.append(row.seq)
-            part.counts.total += 1
-            part.counts.open += 1
+            part.counts.add("total", 1)
+            part.counts.add("open", 1)
             part.block(row.seq)
         for part in flow.parts:
             self._db.flows.spread(part, now)
@@ -218,7 +218,7 @@ class MemoryFlows:
                         f"and {count} jobs are"
                     )
                     if repair:
-                        setattr(part.counts, name, count)
+                        part.counts.put(name, count)
             if repair:
                 self._db.flows.spread(part, now)
         return wrong

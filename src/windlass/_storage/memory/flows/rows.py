@@ -70,31 +70,28 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
-        self.gate.waiting -= after.over - before.over
-        if strict:
-            self.gate.broken += after.broken - before.broken
-            self.gate.unneeded += after.unneeded - before.unneeded
+        self.gate.learn(before, after, strict=strict)
 
     def tell(self, what: Tidings) -> None:
         self.told = what
 
     def expect(self, more: int) -> None:
         """Count jobs that are about to join."""
-        self.counts.total += more
-        self.counts.open += more
+        self.counts.add("total", more)
+        self.counts.add("open", more)
 
     def block(self, seq: int) -> None:
         self.blocked[seq] = None
-        self.counts.blocked += 1
+        self.counts.add("blocked", 1)
 
     def unblock(self, seq: int) -> None:
         del self.blocked[seq]
-        self.counts.blocked -= 1
+        self.counts.add("blocked", -1)
 
     def count(self, seq: int, ended: MemberEnd, by: int) -> None:
         """Count a member that ended (``by`` 1), or is back (-1)."""
-        setattr(self.counts, ended, getattr(self.counts, ended) + by)
-        self.counts.open -= by
+        self.counts.add(ended, by)
+        self.counts.add("open", -by)
         if ended is MemberEnd.STOPPED or ended is MemberEnd.SKIPPED:
             held = self.stopped if ended is MemberEnd.STOPPED else self.skipped
             if by > 0:
@@ -104,8 +101,8 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
 
     def discard(self) -> None:
         """Count a failed member as cancelled: it was discarded."""
-        self.counts.failed -= 1
-        self.counts.cancelled += 1
+        self.counts.add("failed", -1)
+        self.counts.add("cancelled", 1)
 
     def to_record(self) -> PartRecord:
         asked = self.asked

@@ -79,14 +79,11 @@ class SqlitePart(msgspec.Struct, eq=False):
     def add(self, **more: int) -> None:
         """Change counts."""
         for name, by in more.items():
-            setattr(self.counts, name, getattr(self.counts, name) + by)
+            self.counts.add(name, by)
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
-        self.gate.waiting -= after.over - before.over
-        if strict:
-            self.gate.broken += after.broken - before.broken
-            self.gate.unneeded += after.unneeded - before.unneeded
+        self.gate.learn(before, after, strict=strict)
 
     def tell(self) -> tuple[Tidings, Tidings]:
         """Return what those that wait for it knew, and what they must know now."""

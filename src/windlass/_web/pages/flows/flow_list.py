@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._core.flows.flow import FlowRecord, FlowState
-from windlass._web.graph.status import Tally, tally_of
+from windlass._web.graph.states import Tally, tally_of
 from windlass._web.request import PageRequest
 from windlass.errors import InvalidArgument
 

@@ -1,4 +1,4 @@
-"""What the end of a member does to the parts after it, and to the flow."""
+"""The effect of a member's end on the parts after it, and on the flow."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class FlowEndConformance:
         assert (flow.state, flow.ended_at) == (FlowState.SUCCEEDED, clock.now())
         assert (flow.open, flow.succeeded) == (0, 2)
 
-    async def test_callbacks_wait_for_the_end_and_do_not_count(self, storage: Storage) -> None:
+    async def test_callbacks_wait_for_the_end_and_are_not_counted(self, storage: Storage) -> None:
         plan = Plan()
         plan.part("a")
         plan.callback("good")
