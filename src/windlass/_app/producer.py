@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.named_task import NamedTask, call_by_name, check_task_name
@@ -14,7 +14,7 @@ from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.flows.flow import FlowRecord
-from windlass._core.flows.pending import has_pending
+from windlass._core.flows.pending import PENDING, has_pending
 from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
 from windlass._core.job.job import ClaimedJob, FlowId, JobId, JobRecord, NewJob
@@ -42,6 +42,18 @@ __all__ = ["Producer"]
 R = TypeVar("R")
 
 
+class Operator(Protocol):
+    """Acts on stored jobs and flows, with audit records."""
+
+    async def cancel(self, job: JobId, children: bool, /) -> CancelAnswer:  # noqa: FBT001
+        """Cancel a job, and the jobs below it if asked to."""
+        ...
+
+    async def act_on_flow(self, flow: FlowId, action: FlowAction, /) -> ActionResult:
+        """Cancel or retry a flow."""
+        ...
+
+
 class Producer:
     """Stores calls, on this app's storage or on the user's own connections."""
 
@@ -54,17 +66,15 @@ class Producer:
         loop: BlockingLoop,
         *,
         payload_limit: int,
-        cancel: Callable[[JobId, bool], Awaitable[CancelAnswer]],
-        act_on_flow: Callable[[FlowId, FlowAction], Awaitable[ActionResult]],
+        operator: Operator,
     ) -> None:
-        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job, and the jobs
-        below it if asked to, with an audit record.
+        """Keep the parts. ``loop`` runs blocking calls; ``operator`` acts on stored jobs
+        and flows, with audit records.
         """
         self._connections = connections
         self._outbox = outbox
         self._loop = loop
-        self._cancel = cancel
-        self._act_on_flow = act_on_flow
+        self._operator = operator
         self._inheritance = OptionInheritance()
         self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
@@ -98,7 +108,7 @@ class Producer:
         """Return a call with what it inherits from the running job. Refuse tasks of other apps."""
         if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
-        if has_pending(call.payload):
+        if call.payload.startswith(PENDING):  # no call: it is asked of every single enqueue
             refuse_pending(call)
         if (context := RUN.get(None)) is not None:
             call = self._inheritance.inherit(call, context.claimed)
@@ -276,7 +286,7 @@ class Producer:
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
         """Cancel or retry a flow, with an audit record."""
-        return await self._act_on_flow(flow, action)
+        return await self._operator.act_on_flow(flow, action)
 
     # --- what handles ask ---
 
@@ -291,4 +301,4 @@ class Producer:
 
     async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self._cancel(job, children)
+        return await self._operator.cancel(job, children)

@@ -17,6 +17,7 @@ from windlass._core.job.job import FlowId
 from windlass.errors import InvalidArgument
 
 __all__ = [
+    "PENDING",
     "Pending",
     "Place",
     "PlaceholderMet",
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 _KEY = "$results"
-_MARK = b'{"' + _KEY.encode() + b'":'
+PENDING = b'{"' + _KEY.encode() + b'":'
+"""The beginning of a payload that waits for results."""
 
 Place = tuple[str | int, ...]
 """The way to a value in the arguments: a name, then keys and indexes."""
@@ -153,7 +155,7 @@ def _put(tree: Any, place: Place, value: object) -> None:
 
 def has_pending(payload: bytes) -> bool:
     """Return whether a payload waits for results. Cheap: asked for every member of a flow."""
-    return payload.startswith(_MARK)
+    return payload.startswith(PENDING)
 
 
 def wanted_in(payload: bytes) -> Sequence[Wanted]:

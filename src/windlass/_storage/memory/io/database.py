@@ -19,13 +19,13 @@ from windlass._core.stats.gauges import Gauge
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryPart
+from windlass._storage.memory.io.rollups import RollupRows
 from windlass._storage.memory.io.rows import (
     ClaimSortKey,
     JobRow,
     Lane,
     Lease,
     QueueRow,
-    RollupRows,
     WorkerRow,
     due_of,
     expiry_of,
