@@ -40,6 +40,7 @@ LARGER: dict[str, tuple[int, str]] = {
         505,
         "every error that is raised on purpose, with its message, in one list; it is read as one",
     ),
+    "_storage/redis/io/records.py job_of lines": (62, "one line for each field of a job"),
     "_storage/memory/io/rows.py JobRow public methods": (
         31,
         "one short method for each change of a stored job; nothing else may change its fields",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
-from windlass._core.job.job import FlowId
+from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.instants import span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
@@ -96,7 +96,7 @@ class RedisFlows:
     async def act(
         self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
     ) -> Sequence[ActionResult]:
-        asked = (note_bytes(note), action, *map(known_id, flows))
+        asked = (note_bytes(note), action, *(known_id(JobId(flow)) for flow in flows))
         answers = await self._db.run_aside(_ACT, *asked)
         self._db.wake()
         return [ANSWERS[character] for character in answers]
@@ -109,7 +109,7 @@ class RedisFlows:
         found: list[Member] = []
         if not 0 <= part < _LARGEST_PART:
             return found
-        key = part_key(known_id(flow), part)
+        key = part_key(known_id(JobId(flow)), part)
         while len(found) < limit:
             chunk = min(limit - len(found), _MEMBERS_AT_ONCE)
             some = [member_of(row) for row in await self._db.run_aside(_MEMBERS, key, after, chunk)]
@@ -133,7 +133,7 @@ class RedisFlows:
         return found
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
-        reply = await self._db.run_aside(_GRAPH, uid := known_id(flow))
+        reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))
         if not reply:
             return None
         packed, parts, *plans = reply
@@ -167,9 +167,9 @@ class RedisFlows:
 def _started(flow: FlowId, said: bytes, *, unsure: bool) -> StartedFlow:
     if said == b"=":
         return StartedFlow(flow, created=True, repeated=not unsure)
-    return (
-        StartedFlow(FlowId(said.hex()), created=False) if said else StartedFlow(flow, created=True)
-    )
+    if said:
+        return StartedFlow(FlowId(said.hex()), created=False)
+    return StartedFlow(flow, created=True)
 
 
 def _said(wanted: FlowFilter) -> dict[str, object]:

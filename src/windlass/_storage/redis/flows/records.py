@@ -80,7 +80,7 @@ def start_args(flow: NewFlow) -> list[bytes]:
     """Return the arguments of flow_start.lua for one flow."""
     head = _pack(
         (
-            as_text(id_of(flow.id)),
+            as_text(id_of(JobId(flow.id))),
             flow.name,
             False if flow.key is None else flow.key,
             False if flow.tenant is None else flow.tenant,
@@ -165,5 +165,6 @@ def member_of(row: Sequence[Any]) -> Member:
     )
 
 
-def _text(value: str | bool) -> str | None:
+def _text(value: object) -> str | None:
+    """Return a text that may be missing: False."""
     return value if isinstance(value, str) else None

@@ -179,8 +179,8 @@ COUNTED: Final = (COALESCED, *(verb.value for verb in VERBS[1:]))
 """Verb by the number it is counted as in rollups. A claim is not counted there."""
 
 FRONT: Final = struct.Struct(">BBBqxqxqxH")
-"""A state record begins with state, flags, `MEMBER` or another byte, job number, due, max attempts and
-the queue's length."""
+"""A state record begins with state, flags, `MEMBER` or another byte, job number, due, max attempts
+and the queue's length."""
 MEMBER: Final = 207
 """This byte says that a membership comes after the task."""
 MEMBERSHIP: Final = 21

@@ -156,8 +156,8 @@ def state_record_of(record: bytes) -> StateRecord:
 def _untouched(asked: JobRequest) -> StateRecord:
     """Return the state record of a job that has none."""
     return StateRecord(
-        0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "", b"",
-        asked.membership or b"",
+        0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "",
+        b"", asked.membership or b"",
     )  # fmt: skip
 
 

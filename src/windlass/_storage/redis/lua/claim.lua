@@ -91,7 +91,7 @@ local function start_all(visits)
     local last = visits.last[i]
     if last then
       local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
-      local membership = string.byte(asked) == MEMBER_RECORD and string.sub(asked, -21) or ''
+      local membership = string.byte(asked) == members.RECORD and string.sub(asked, -21) or ''
       add_claim(job, asked, front .. string.sub(asked, 20, last) .. membership .. plain_back)
     else
       start(job)
@@ -103,7 +103,7 @@ end
 
 -- Start jobs that were never changed and that carry nothing special: most.
 local function start_plain(queue, fresh, asked)
-  local byte, sub, size = string.byte, string.sub, 51 + #queue
+  local byte, sub, size, in_flow = string.byte, string.sub, 51 + #queue, members.RECORD
   local n, records, all = #ids, #answer, #states
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
@@ -117,7 +117,7 @@ local function start_plain(queue, fresh, asked)
     end
     if not low or sub(record, last + 14, last + 29) ~= id then
       put_aside(queue, id, 'its record cannot be read', record, false)
-    elseif byte(record) == PLAIN_RECORD then
+    elseif byte(record) ~= in_flow then
       n, records, all = n + 1, records + 1, all + 2
       ids[n], answer[records] = id, record
       states[all - 1], states[all] = id, plain_front .. sub(record, 20, last) .. plain_back

@@ -23,7 +23,7 @@ end
 local acts = {}
 
 function acts.cancel(flow)
-  if flow.state ~= FLOW_RUNNING then
+  if flow.state ~= flows.RUNNING then
     return WRONG_STATE
   end
   settling.cancel(flow)
@@ -31,7 +31,7 @@ function acts.cancel(flow)
 end
 
 function acts.retry(flow)
-  if flow.state == FLOW_RUNNING or flow.state == FLOW_SUCCEEDED then
+  if flow.state == flows.RUNNING or flow.state == flows.SUCCEEDED then
     return WRONG_STATE
   elseif flow.key and redis.call('HEXISTS', prefix .. 'flow_keys', flow.key) == 1 then
     return CONFLICT

@@ -26,7 +26,7 @@ local function read_flows(answers)
       end
       wanted[#wanted + 1] = {
         flow = {
-          id = id, name = name, key = key, tenant = tenant, created = now, state = FLOW_RUNNING,
+          id = id, name = name, key = key, tenant = tenant, created = now, state = flows.RUNNING,
           expires = expires < 0 and 0 or after(now, expires), ended = 0, cancelled = false, swept = 0,
           swept_to = 0, size = #its_parts,
         },
@@ -46,7 +46,7 @@ local function make_parts(wanted)
       key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, kind = asked[2], on = asked[4],
       waiting = #asked[5],
     }
-    for _, field in ipairs(PART_FIELDS) do
+    for _, field in ipairs(flows.PART_FIELDS) do
       part[field] = part[field] or 0
     end
     for _, edge in ipairs(asked[5]) do

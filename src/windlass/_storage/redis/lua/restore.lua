@@ -64,7 +64,7 @@ function restore.job(thing)
   new.known[id] = true
   local seq = redis.call('INCR', prefix .. 'seq')
   local asked = struct.pack(
-    NEW_HEAD, PLAIN_RECORD, INT, state.created, INT, state.expires, INT, seq, INT, state.due
+    NEW_HEAD, 157, INT, state.created, INT, state.expires, INT, seq, INT, state.due
   ) .. body
   redis.call('HSET', prefix .. 'jobs', id, asked)
   redis.call('ZADD', prefix .. 'all', seq, id)

@@ -4,19 +4,21 @@
 -- `settle` calls, counts all of them: one read and one write for each part, however many jobs.
 -- use: jobs parts
 
-local PART = '>BBBBI4I4I4I4I4I4I4I4I4I4I4'
-local PART_FIELDS = {
-  'kind', 'on', 'told', 'due', 'total', 'open', 'blocked', 'succeeded', 'failed', 'cancelled', 'stopped',
-  'skipped', 'waiting', 'broken', 'unneeded',
+local flows = {
+  RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
+  -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
+  -- the job number there, that a cancel has reached. size: how many parts.
+  FIELDS = {
+    'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
+    'swept_to', 'size',
+  },
+  -- A part, as parts.lua says.
+  PART_FIELDS = {
+    'kind', 'on', 'told', 'due', 'total', 'open', 'blocked', 'succeeded', 'failed', 'cancelled',
+    'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
+  },
+  PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
 }
--- A flow: key and tenant are false where there is none, expires and ended 0. state: an index of `FlowState`.
--- swept and swept_to: the part, and the job number there, that a cancel has reached. size: how many parts.
-local FLOW_FIELDS = {
-  'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-  'swept_to', 'size',
-}
-local FLOW_RUNNING, FLOW_SUCCEEDED, FLOW_FAILED, FLOW_CANCELLED = 0, 1, 2, 3
-local flows = {}
 
 -- --- records ---
 
@@ -32,7 +34,7 @@ function flows.get(id)
     flow = packed and { id = id }
     if flow then
       for i, value in ipairs(cmsgpack.unpack(packed)) do
-        flow[FLOW_FIELDS[i]] = value
+        flow[flows.FIELDS[i]] = value
       end
     end
     cache.flows[id] = flow
@@ -42,7 +44,7 @@ end
 
 function flows.save(flow)
   local values = {}
-  for i, field in ipairs(FLOW_FIELDS) do
+  for i, field in ipairs(flows.FIELDS) do
     values[i] = flow[field]
   end
   cache.flows[flow.id] = flow
@@ -50,8 +52,8 @@ function flows.save(flow)
 end
 
 function flows.unpack_part(key, packed)
-  local part, values = { key = key, flow = string.sub(key, 1, 16) }, { struct.unpack(PART, packed) }
-  for i, field in ipairs(PART_FIELDS) do
+  local part, values = { key = key, flow = string.sub(key, 1, 16) }, { struct.unpack(flows.PART_FORMAT, packed) }
+  for i, field in ipairs(flows.PART_FIELDS) do
     part[field] = values[i]
   end
   return part
@@ -59,10 +61,10 @@ end
 
 function flows.pack_part(part)
   local values = {}
-  for i, field in ipairs(PART_FIELDS) do
+  for i, field in ipairs(flows.PART_FIELDS) do
     values[i] = part[field]
   end
-  return struct.pack(PART, unpack(values))
+  return struct.pack(flows.PART_FORMAT, unpack(values))
 end
 
 -- The parts with these keys, each read once; false where one is not stored.
@@ -115,19 +117,19 @@ end
 function flows.finish(flow, told)
   local before = flow.state
   if not has(told, OVER) then
-    flow.state, flow.ended = FLOW_RUNNING, 0
+    flow.state, flow.ended = flows.RUNNING, 0
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
     end
   else
-    local failed = flow.cancelled and FLOW_CANCELLED or FLOW_FAILED
-    flow.state, flow.ended = has(told, BROKEN) and failed or FLOW_SUCCEEDED, now
+    local failed = flow.cancelled and flows.CANCELLED or flows.FAILED
+    flow.state, flow.ended = has(told, BROKEN) and failed or flows.SUCCEEDED, now
     if flow.key and redis.call('HGET', prefix .. 'flow_keys', flow.key) == flow.id then
       redis.call('HDEL', prefix .. 'flow_keys', flow.key)
     end
     redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, now, flow.id)
   end
-  if before ~= FLOW_RUNNING and before ~= flow.state then
+  if before ~= flows.RUNNING and before ~= flow.state then
     redis.call('ZREM', prefix .. 'flows_ended:' .. before, flow.id)
   end
   flows.expect_expiry(flow)
@@ -137,7 +139,7 @@ end
 -- A flow that runs is cancelled when it expires.
 function flows.expect_expiry(flow)
   if flow.expires > 0 then
-    local may_expire = flow.state == FLOW_RUNNING and not flow.cancelled
+    local may_expire = flow.state == flows.RUNNING and not flow.cancelled
     redis.call(may_expire and 'ZADD' or 'ZREM', prefix .. 'settle',
       unpack(may_expire and { flow.expires, 'x' .. flow.id } or { 'x' .. flow.id }))
   end
@@ -249,14 +251,14 @@ end
 
 -- The same for the asked record of any job.
 function members.is_stopped(asked)
-  return string.byte(asked) == MEMBER_RECORD and members.are_stopped(string.sub(asked, -21, -2))
+  return string.byte(asked) == members.RECORD and members.are_stopped(string.sub(asked, -21, -2))
 end
 
 -- A record that cannot be read is taken away: its job has failed, as far as its part can be told. It stays
 -- in the list of the part's members.
 function members.bury(asked, kept)
   local _, _, _, _, _, queue, _, membership = glance(kept or '')
-  if not membership and asked and #asked > 60 and string.byte(asked) == MEMBER_RECORD then
+  if not membership and asked and #asked > 60 and string.byte(asked) == members.RECORD then
     membership = string.sub(asked, -21)
   end
   local state = kept and string.byte(kept) or WAITING

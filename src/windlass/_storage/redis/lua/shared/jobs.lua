@@ -17,8 +17,6 @@ local FRONT_WRITTEN = '>BBBi8Bi8Bi8BHc0BHc0'
 -- Of a member, its membership comes next. Then number, attempt, lost, started, finished, expires, missed, ended number, ended verb, worker, by.
 local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
 local INT, TEXT = 211, 218 -- the prefixes of an integer and of a text
-local UINT = 207 -- the prefix of a member's seq: the same number to every reader of msgpack
-local PLAIN_RECORD, MEMBER_RECORD = 157, 158 -- the first byte of an asked record
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
 -- Flags of a state record. FREES: its end frees a key or a limit. THROTTLED: there is a number.
 -- SPENT: a key held until the start was given up for good.
@@ -105,9 +103,10 @@ end
 
 -- A membership is 21 bytes: its part (the flow's id and the part's number, 20 bytes) and flags. The asked
 -- record of a member ends with it, and before it with how the job is due. (A table: a script has room for
--- 200 local names.)
+-- 200 local names.) RECORD: the first byte of such an asked record, 157 in others. SORT: the prefix of its
+-- seq there and in its state record: the same number to every reader of msgpack.
 local ADDED, BLOCKED = 1, 2
-local members = {}
+local members = { RECORD = 158, SORT = 207 }
 
 function members.pack(part, added, blocked)
   return part .. string.char((added and ADDED or 0) + (blocked and BLOCKED or 0))
@@ -139,12 +138,12 @@ local function parse_job(id, asked, kept)
     started = 0, finished = 0, missed = 0, ended_number = 0, ended_verb = 0, worker = '', by = '',
     tail = '',
   }
-  if string.byte(asked) == MEMBER_RECORD then
+  if string.byte(asked) == members.RECORD then
     members.read(job, string.sub(asked, -21))
   end
   if kept then
     local front, state, flags, sort, _, its_due, most, _, _, back = pcall(struct.unpack, FRONT, kept)
-    if front and sort == UINT then
+    if front and sort == members.SORT then
       members.read(job, string.sub(kept, back, back + 20))
       back = back + 21
     end
@@ -187,7 +186,7 @@ local function glance(kept)
     return nil
   end
   local membership
-  if sort == UINT then
+  if sort == members.SORT then
     membership, back = string.sub(kept, back, back + 20), back + 21
   end
   local whole, number, _, _, started = pcall(struct.unpack, BACK, kept, back)
@@ -199,7 +198,7 @@ end
 
 local function state_record(job)
   return struct.pack(
-    FRONT_WRITTEN, job.state, job.flags, job.part and UINT or INT, job.seq, INT, job.due, INT,
+    FRONT_WRITTEN, job.state, job.flags, job.part and members.SORT or INT, job.seq, INT, job.due, INT,
     job.most, TEXT, #job.queue, job.queue, TEXT, #job.task, job.task
   ) .. (job.part and members.pack(job.part, job.added, job.blocked) or '') .. struct.pack(
     BACK, job.number, job.attempt, job.lost, job.started, job.finished, job.expires, job.missed,

@@ -4,11 +4,11 @@
 -- whose cancel has not reached all members (a flow's id, at 0), and flows that expire ('x' and its id).
 -- use: lines flows
 
-local settling = {}
+local settling = {} -- functions of one table, because one chunk has 200 locals at most
 
 -- --- one part ---
 
-local function settling_reason(part, flow, how)
+function settling.reason(part, flow, how)
   if how == 'skipped' then
     return 'not needed'
   elseif flow.cancelled then
@@ -26,7 +26,7 @@ local function settling_reason(part, flow, how)
 end
 
 -- The asked record of a job that was never changed, from its turn on.
-local function placed_record(job)
+function settling.placed_record(job)
   return string.sub(job.asked, 1, 11) .. struct.pack('>i8', job.expires) .. string.sub(job.asked, 20, 29)
     .. struct.pack('>i8', job.due) .. string.sub(job.asked, 38, -22)
     .. members.pack(job.part, job.added, false)
@@ -34,7 +34,7 @@ end
 
 -- Put jobs that are not blocked any more among the others. Delay and expiry count from now; without a delay
 -- a job is ordered by the start of its flow, which has waited that long.
-local function place_all(jobs, flow)
+function settling.place_all(jobs, flow)
   local asked, kept, ready, expiring = {}, {}, {}, {}
   for _, job in ipairs(jobs) do
     local asks = string.sub(job.asked, -39, -22)
@@ -44,7 +44,7 @@ local function place_all(jobs, flow)
       job.kept = state_record(job)
       kept[#kept + 1], kept[#kept + 2] = job.id, job.kept
     else
-      job.asked = placed_record(job)
+      job.asked = settling.placed_record(job)
       asked[#asked + 1], asked[#asked + 2] = job.id, job.asked
     end
     local kind = kind_of(job)
@@ -66,7 +66,7 @@ local function place_all(jobs, flow)
 end
 
 -- The blocked jobs of a part, up to `limit`; those that cannot be read have failed.
-local function blocked_jobs(part, limit)
+function settling.blocked_jobs(part, limit)
   local ids = redis.call('ZRANGE', prefix .. 'blocked:' .. part.key, 0, limit - 1)
   local jobs = {}
   for i, job in ipairs(load_jobs(ids)) do
@@ -84,22 +84,22 @@ local function blocked_jobs(part, limit)
   return jobs, #ids
 end
 
-local function open_part(part, flow, limit)
-  local jobs, many = blocked_jobs(part, limit)
+function settling.open_part(part, flow, limit)
+  local jobs, many = settling.blocked_jobs(part, limit)
   local ids = {}
   for i, job in ipairs(jobs) do
     ids[i], job.blocked = job.id, false
     members.count_blocked(job.queue, -1)
   end
-  place_all(jobs, flow)
+  settling.place_all(jobs, flow)
   wide('ZREM', prefix .. 'blocked:' .. part.key, ids, 1)
   members.count(part.key, 'blocked', -#ids)
   return many
 end
 
-local function end_part(part, flow, how, limit)
-  local jobs, many = blocked_jobs(part, limit)
-  local reason = settling_reason(part, flow, how)
+function settling.end_part(part, flow, how, limit)
+  local jobs, many = settling.blocked_jobs(part, limit)
+  local reason = settling.reason(part, flow, how)
   for _, job in ipairs(jobs) do
     end_waiting(job, how == 'stopped' and CANCELLED or DISCARDED, reason, how)
   end
@@ -108,7 +108,7 @@ end
 
 -- A job that was stopped or skipped waits for other parts again. If its key was taken meanwhile, it stays
 -- ended, as a failure of its own.
-local function block_again(job, how)
+function settling.block_again(job, how)
   members.count(job.part, how, -1)
   local special = has(job.marks, KEYED) and special_of(job)
   local holder = special and key_holder(special[1])
@@ -140,14 +140,14 @@ local function block_again(job, how)
   members.count(job.part, 'open', 1)
 end
 
-local function block_part_again(part, limit)
+function settling.block_part_again(part, limit)
   local done = 0
   for _, how in ipairs({ 'stopped', 'skipped' }) do
     local ids = done < limit
       and redis.call('ZRANGE', prefix .. how .. ':' .. part.key, 0, limit - done - 1) or {}
     for i, job in ipairs(load_jobs(ids)) do
       if job then
-        block_again(job, how)
+        settling.block_again(job, how)
       else
         members.count(part.key, how, -1)
         members.count(part.key, 'failed', 1)
@@ -164,13 +164,13 @@ function settling.part(part, limit)
   local flow = flows.get(part.flow)
   local decision = parts.decide(part, flow.cancelled)
   if (decision == 'wait' or decision == 'open') and part.stopped + part.skipped > 0 then
-    return block_part_again(part, limit)
+    return settling.block_part_again(part, limit)
   elseif decision == 'open' then
-    return open_part(part, flow, limit)
+    return settling.open_part(part, flow, limit)
   elseif decision == 'wait' then
     return 0
   end
-  return end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
+  return settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
 end
 
 -- --- cancelled flows ---
@@ -187,7 +187,7 @@ function settling.cancel(flow)
 end
 
 -- Cancel members that wait, and ask the workers of running ones; how many were looked at.
-local function sweep(flow, limit)
+function settling.sweep(flow, limit)
   local looked, asked = 0, false
   while flow.swept < flow.size and looked < limit do
     local key = flows.part_key(flow.id, flow.swept)
@@ -224,7 +224,7 @@ end
 -- --- all of them ---
 
 -- Do the first of what is to be done, up to `limit` jobs; how many, nil: there is nothing.
-local function settle_first(limit)
+function settling.first(limit)
   local first = redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
   if not first then
     return nil
@@ -233,7 +233,7 @@ local function settle_first(limit)
   if not flow then
     redis.call('ZREM', prefix .. 'settle', first)
   elseif #first == 16 then
-    return sweep(flow, limit)
+    return settling.sweep(flow, limit)
   elseif #first == 17 then
     settling.cancel(flow)
   else
@@ -250,7 +250,7 @@ end
 function settling.run(limit)
   local done = 0
   while done < limit do
-    local some = settle_first(limit - done)
+    local some = settling.first(limit - done)
     if not some then
       break
     end

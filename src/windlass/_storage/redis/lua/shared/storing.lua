@@ -269,7 +269,7 @@ local function store_new(new, joins)
     local job = { seq = last }
     members.read(job, membership)
     local record = records[stored + 2]
-    records[stored + 2] = string.char(MEMBER_RECORD) .. string.sub(record, 2, 19) .. string.char(UINT)
+    records[stored + 2] = string.char(members.RECORD) .. string.sub(record, 2, 19) .. string.char(members.SORT)
       .. string.sub(record, 21) .. '\196\39' .. asks .. membership
     gather_scored(joined, job.part, last, job.added and id .. 'a' or id)
     if job.blocked then
@@ -284,7 +284,7 @@ local function store_new(new, joins)
     local due, expires = due_of(asks), expiry_of(asks)
     last = last + 1
     records[stored + 1] = id
-    records[stored + 2] = pack(NEW_HEAD, PLAIN_RECORD, INT, now, INT, expires, INT, last, INT, due)
+    records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
       .. items[2 * i]
     local waits = joins and joins[i] and join_part(i, id, asks, joins[i])
     all[stored + 1], all[stored + 2] = last, id
