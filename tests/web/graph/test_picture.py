@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def state_of(part: PartRecord) -> PartState:
     ],
 )
 def test_the_state_of_a_part_follows_from_its_counts(
-    counts: dict[str, int], state: PartState
+    counts: dict[str, Any], state: PartState
 ) -> None:
     assert state_of(a_part(0, **{"total": 3, **counts})) is state
 
@@ -45,7 +46,7 @@ def test_the_state_of_a_part_follows_from_its_counts(
     ],
 )
 def test_a_join_has_the_state_of_what_it_waits_for(
-    first: dict[str, int], *, strict: bool, state: PartState
+    first: dict[str, Any], *, strict: bool, state: PartState
 ) -> None:
     join = a_part(1, [Edge(0, strict)], kind=PartKind.JOIN, total=0, succeeded=0)
     assert part_states(a_flow(), [a_part(0, **first), join])[1] is state

@@ -12,7 +12,7 @@ from datetime import timedelta
 import psycopg
 from msgspec.structs import replace
 
-from tests.storage.postgres.test_flow_worlds import random_flow, random_job
+from tests.storage.postgres.flows.test_flow_worlds import random_flow, random_job
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.job.job import ClaimedJob, FlowId, JobId
 from windlass._core.job.transition import Transition, fail, retry, succeed
