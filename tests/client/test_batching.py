@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.fakes import Wrapped, wrapping
 from windlass import Windlass
-from windlass._client.batcher import Batcher
+from windlass._client.client import Batcher
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage

@@ -14,7 +14,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.wire_protocols import PostgresWire
 from windlass import Windlass
 from windlass._app.parts import parts_of
-from windlass._client.batcher import Batcher
+from windlass._client.client import Batcher
 from windlass._core.job.event import Event
 from windlass._storage.sqlite.io import writer
 from windlass._storage.sqlite.storage import SqliteStorage

@@ -74,7 +74,7 @@ class AppParts:
             outbox,
             loop,
             payload_limit=settings.payload_limit,
-            operator=self,
+            actions=self,
         )
         self.registration: TaskRegistration = TaskRegistration(self.tasks, self.producer)
         self.blocking: BlockingClient = BlockingClient(

@@ -42,7 +42,7 @@ __all__ = ["Producer"]
 R = TypeVar("R")
 
 
-class Operator(Protocol):
+class StoredActions(Protocol):
     """Acts on stored jobs and flows, with audit records."""
 
     async def cancel(self, job: JobId, children: bool, /) -> CancelAnswer:  # noqa: FBT001
@@ -66,15 +66,15 @@ class Producer:
         loop: BlockingLoop,
         *,
         payload_limit: int,
-        operator: Operator,
+        actions: StoredActions,
     ) -> None:
-        """Keep the parts. ``loop`` runs blocking calls; ``operator`` acts on stored jobs
+        """Keep the parts. ``loop`` runs blocking calls; ``actions`` acts on stored jobs
         and flows, with audit records.
         """
         self._connections = connections
         self._outbox = outbox
         self._loop = loop
-        self._operator = operator
+        self._actions = actions
         self._inheritance = OptionInheritance()
         self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
@@ -286,7 +286,7 @@ class Producer:
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
         """Cancel or retry a flow, with an audit record."""
-        return await self._operator.act_on_flow(flow, action)
+        return await self._actions.act_on_flow(flow, action)
 
     # --- what handles ask ---
 
@@ -301,4 +301,4 @@ class Producer:
 
     async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self._operator.cancel(job, children)
+        return await self._actions.cancel(job, children)

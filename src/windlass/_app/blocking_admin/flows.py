@@ -69,7 +69,7 @@ class BlockingFlowAdmin:
         return self._client.run(self._part.retry(flow), instead="app.admin.flows.retry(...)")
 
     def recount(self, *, repair: bool = False) -> Sequence[str]:
-        """Compare the counts of all flows with their jobs, and return what does not agree.
+        """Check the counts of all flows against their jobs, and return what does not agree.
         ``repair`` corrects the counts.
         """
         return self._client.run(

@@ -121,7 +121,8 @@ class FlowStore(Protocol):
         ...
 
     async def settle(self, limit: int) -> int:
-        """Place, end or block again up to ``limit`` jobs of parts that are due. Return how many.
+        """Move up to ``limit`` jobs of parts that are due: place, end or block them; return how
+        many.
 
         What `decide` says about the part at that moment holds. Placed jobs are due when their
         ``delay`` is over, and ordered by the flow's start. Ended ones count like any other end.
@@ -168,7 +169,7 @@ class FlowStore(Protocol):
         ...
 
     async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
-        """Compare the stored counts of up to ``limit`` flows with their jobs; ``repair`` corrects
+        """Check the stored counts of up to ``limit`` flows against their jobs; ``repair`` corrects
         them.
         """
         ...
