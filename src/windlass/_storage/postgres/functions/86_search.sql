@@ -211,7 +211,7 @@ BEGIN
 END $$;
 
 -- `AdminStore.find`: the numbers of up to p_limit jobs, newest first, below p_before (NULL: from the
--- newest on); next and reached as in Page in protocol/job_list.py.
+-- newest on); next and reached as in Page in protocol/lists/job_list.py.
 --
 -- Looks at the rare ones, or walks down the table: a bounded number of rows, for a bounded time. What
 -- is named (`gather_named`) comes with the first page, at any position, and with no other.
