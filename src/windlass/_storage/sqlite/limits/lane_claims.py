@@ -134,7 +134,7 @@ class _LaneGroup(_Lanes):
         self.id, self.need = bay, (gate, cost)
 
 
-class _Lane:
+class _LaneVisit:
     """A lane: its first job, and where it stood when the claim began, if that is known."""
 
     __slots__ = ("_following", "_more", "_rest", "id", "job", "stand")
@@ -180,10 +180,10 @@ class LaneClaim:
         self._connection, self._queue, self._gates = connection, queue, gates
         self._room, self._expiries, self._now = room, expiries, now
         self._left = room + EXTRA_LANES
-        self._heads: list[tuple[int, int, int, int, OrderedRows | _Lane]] = []
+        self._heads: list[tuple[int, int, int, int, OrderedRows | _LaneVisit]] = []
         self._shut: dict[tuple[str, float], int | None] = {}
         self._in_hand: set[int] = set()
-        self._visited: dict[int, _Lane] = {}
+        self._visited: dict[int, _LaneVisit] = {}
         self.lanes: LaneChanges = LaneChanges(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
@@ -201,7 +201,7 @@ class LaneClaim:
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
             head = heappop(self._heads)[4]
             match head:
-                case _Lane():
+                case _LaneVisit():
                     self._visit(head)
                 case _LaneGroups():
                     self._meet(head)
@@ -212,7 +212,7 @@ class LaneClaim:
         for lane in self._visited.values():
             self._leave(lane)
 
-    def _leave(self, lane: _Lane) -> None:
+    def _leave(self, lane: _LaneVisit) -> None:
         if lane.stand is None:
             self.lanes.touch(lane.id)
         else:
@@ -225,7 +225,7 @@ class LaneClaim:
             return
         self._in_hand.update(late)
         for row in fetch(self._connection, _NAMED_LANES, (seqs_text(late),)):
-            heappush(self._heads, (*row[:3], _Lane.rank, _Lane(row, None)))
+            heappush(self._heads, (*row[:3], _LaneVisit.rank, _LaneVisit(row, None)))
 
     def _push(self, line: OrderedRows) -> None:
         head = line.head()
@@ -264,9 +264,9 @@ class LaneClaim:
     def _approach(self, row: Row, stand: LaneState) -> None:
         """Visit a lane, unless it is in hand because its first job has expired."""
         if row[_LANE] not in self._in_hand:
-            self._visit(_Lane(row, stand))
+            self._visit(_LaneVisit(row, stand))
 
-    def _visit(self, lane: _Lane) -> None:
+    def _visit(self, lane: _LaneVisit) -> None:
         """Take the lane's first job, or park the lane."""
         if not self._left:
             self.cut_short = True
@@ -292,7 +292,7 @@ class LaneClaim:
             return
         lane.advance(self._connection)
         if lane.job is not None:
-            heappush(self._heads, (*lane.job[:3], _Lane.rank, lane))
+            heappush(self._heads, (*lane.job[:3], _LaneVisit.rank, lane))
 
     def _take(self, line: OrderedRows) -> None:
         """Take the first job without limits."""
