@@ -94,7 +94,7 @@ class World:
         ]
         self.same([[self.seen(job) for job in reply.jobs] for reply in replies])
         for held, reply in zip(self.running, replies, strict=True):
-            held += reply.jobs
+            held.extend(reply.jobs)
 
     async def apply(self) -> None:
         count = len(self.running[0])
