@@ -136,8 +136,9 @@ class PartChanges:
         self.load(wanted)
         self._changed |= {part: self._parts[part] for part in wanted}
 
-    def store(self) -> None:
+    def store(self) -> bool:
         """Pass on what has changed, as far as parts without jobs pass it on themselves, and write.
+        Return whether one of the changed parts is due.
 
         Numbers rise along the edges: a part is looked at when all before it were.
         """
@@ -158,7 +159,9 @@ class PartChanges:
                     heappush(heap, (follower.flow, follower.number, follower.id))
                     self._changed[follower.id] = follower
         self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
+        due = any(row.due for row in self._changed.values())
         self._changed.clear()
+        return due
 
     def _followers(self, part: PartRow) -> list[tuple[PartRow, bool]]:
         found: list[tuple[PartRow, bool]] = []

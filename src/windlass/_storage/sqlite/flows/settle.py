@@ -18,12 +18,28 @@ from windlass._storage.sqlite.flows.parts import (
     PartChanges,
     PartRow,
 )
-from windlass._storage.sqlite.io.rows import CODES, RUNNING, WAITING, Row, fetch, first, seqs_text
+from windlass._storage.sqlite.io.rows import (
+    CODES,
+    RUNNING,
+    WAITING,
+    Row,
+    fetch,
+    first,
+    seqs_text,
+    value_of,
+)
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, frees_key_at_end
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["SETTLED_BY_APPLY", "SETTLED_BY_CLAIM", "cancel_flow", "is_unsettled", "settle"]
+__all__ = [
+    "SETTLED_BY_APPLY",
+    "SETTLED_BY_CLAIM",
+    "cancel_flow",
+    "is_unsettled",
+    "settle",
+    "settle_parts",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _IS_UNSETTLED, _LATE, _DUE_PART = _SQL["is_unsettled"], _SQL["late"], _SQL["due_part"]
@@ -51,8 +67,14 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
         cancel_flow(connection, flow, now)
     while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
         done += _sweep(connection, sweep, limit - done, now)
-    while done < limit and (due := first(connection, _DUE_PART)) is not None:
-        done += _settle_part(connection, due[0], limit - done, now)
+    return done + settle_parts(connection, limit - done, now)
+
+
+def settle_parts(connection: apsw.Connection, limit: int, now: int) -> int:
+    """Settle parts that are due, but not flows that were cancelled or are late."""
+    done = 0
+    while done < limit and (part := value_of(connection, _DUE_PART)) is not None:
+        done += _settle_part(connection, part, limit - done, now)
     return done
 
 

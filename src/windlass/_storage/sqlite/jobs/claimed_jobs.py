@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
-
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.values.instants import instant_of
 from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
@@ -58,12 +56,11 @@ def claimed_jobs(
             more = (span_of(timeout), *_extras_of(extras[seq]))
         elif timeout is not None:
             more = (span_of(timeout),)
-        job = ClaimedJob(
-            claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
-        )
-        if part is not None:
-            job = replace(job, flow=places[part].of(seq))
-        jobs.append(job)
+        ran = (claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more)
+        if part is None:
+            jobs.append(ClaimedJob(*ran))
+        else:
+            jobs.append(ClaimedJob(*ran, **{"flow": places[part].of(seq)}))
     return jobs
 
 
