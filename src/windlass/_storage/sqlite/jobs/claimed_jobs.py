@@ -17,6 +17,9 @@ __all__ = ["claimed_jobs"]
 # Up to the year 2112 a float of seconds is exact to less than half a microsecond.
 _EXACT = 2**52
 
+_NO_EXTRAS = ClaimedJob.__struct_defaults__[1:-1]
+"""The fields between the timeout and the place in a flow."""
+
 
 def claimed_jobs(
     rows: Iterable[Row],
@@ -33,34 +36,25 @@ def claimed_jobs(
     On the path of every job: a plain one does not pay for what others carry.
     """
     jobs: list[ClaimedJob] = []
-    for (
-        seq,
-        uid,
-        number,
-        task,
-        payload,
-        attempt,
-        most,
-        budget,
-        us,
-        timeout,
-        _,
-        special,
-        part,
-    ) in rows:
+    for row in rows:
+        seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special, part = row
         claim = Claim(uid.hex(), number, seq)
         # A third of the time that adding a timedelta takes.
         due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
         more: tuple[Any, ...] = ()
         if special:
             more = (span_of(timeout), *_extras_of(extras[seq]))
+        elif part is not None:
+            more = (span_of(timeout), *_NO_EXTRAS)
         elif timeout is not None:
             more = (span_of(timeout),)
-        ran = (claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more)
-        if part is None:
-            jobs.append(ClaimedJob(*ran))
-        else:
-            jobs.append(ClaimedJob(*ran, **{"flow": places[part].of(seq)}))
+        if part is not None:
+            more = (*more, places[part].of(seq))
+        jobs.append(
+            ClaimedJob(
+                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
+            )
+        )
     return jobs
 
 
