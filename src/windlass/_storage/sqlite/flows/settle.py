@@ -15,8 +15,8 @@ from windlass._storage.sqlite.flows.parts import (
     BLOCKED,
     SKIPPED,
     STOPPED,
+    CountedPart,
     PartChanges,
-    PartRow,
 )
 from windlass._storage.sqlite.io.rows import (
     CODES,
@@ -129,7 +129,7 @@ def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int)
     return done
 
 
-def _members(connection: apsw.Connection, part: PartRow, state: int, limit: int) -> list[Row]:
+def _members(connection: apsw.Connection, part: CountedPart, state: int, limit: int) -> list[Row]:
     return fetch(connection, _SETTLEABLE, (part.id, state, limit))
 
 
@@ -138,7 +138,7 @@ def _seqs(rows: Sequence[Row]) -> str:
 
 
 def _end_blocked(
-    connection: apsw.Connection, changes: PartChanges, part: PartRow, limit: int, now: int
+    connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Stop or skip blocked jobs."""
     rows = [] if part.decision is Decision.WAIT else _members(connection, part, BLOCKED, limit)
@@ -154,7 +154,7 @@ def _end_blocked(
     return len(rows)
 
 
-def _reason(connection: apsw.Connection, part: PartRow) -> str:
+def _reason(connection: apsw.Connection, part: CountedPart) -> str:
     if part.cancelled:
         return "its flow was cancelled"
     before = first(connection, _FIRST_BROKEN, (part.id,))
@@ -162,7 +162,7 @@ def _reason(connection: apsw.Connection, part: PartRow) -> str:
 
 
 def _block_again(
-    connection: apsw.Connection, changes: PartChanges, part: PartRow, limit: int, now: int
+    connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Block jobs that were stopped or skipped: what did that is undone."""
     done = 0

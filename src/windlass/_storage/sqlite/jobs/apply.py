@@ -63,7 +63,7 @@ _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 
 class _After(msgspec.Struct):
-    """What is done when all transitions of a call were judged."""
+    """The work that is left when all transitions of a call were judged."""
 
     following: list[tuple[NewJob, int | None]] = []
     """Jobs to insert, each with the part that it joins."""
@@ -142,11 +142,11 @@ def _apply(
             answers.append(answer)
             if verb is transition.verb:
                 part = row[_PART] if verb is _SUCCEED else None
-                after.following += [(skip_if_key_held(job), part) for job in transition.then]
+                after.following.extend((skip_if_key_held(job), part) for job in transition.then)
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     effects = ApplyEffects(connection, now, finishes, successes) if others else None
     if effects is not None:
-        after.unstarted += effects.collect(others)
+        after.unstarted.extend(effects.collect(others))
     _store_successes(connection, now, successes)
     if cooldowns is not None:
         cooldowns.store()
@@ -154,7 +154,7 @@ def _apply(
         effects.write()
     if finishes:
         _count(connection, now, finishes)
-        after.members += [finish for finish in finishes if finish[1][_PART] is not None]
+        after.members.extend(finish for finish in finishes if finish[1][_PART] is not None)
     return answers
 
 

@@ -26,7 +26,6 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.sqlite.flows.settle import is_unsettled
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     RUNNING,
@@ -54,6 +53,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 _OUTLOOK, _RESTS = _SQL["outlook"], _SQL["rests"]
+_IS_UNSETTLED = load_sql("windlass._storage.sqlite.sql", "flows.sql")["is_unsettled"]
 _NEXT_TIMED = load_sql("windlass._storage.sqlite.sql", "lanes.sql")["next_timed"]
 
 _NONE = timedelta(0)
@@ -161,7 +161,7 @@ def _outlook(
         return Outlook(at, claimable=True)
     if connection.execute("PRAGMA user_version").get > known:
         return Outlook(at, claimable=True)  # for the claim to refuse
-    if is_unsettled(connection, now):
+    if connection.execute(_IS_UNSETTLED, (now,)).get:
         return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
