@@ -138,9 +138,8 @@ class PartChanges:
         self.load(wanted)
         self._changed |= {part: self._parts[part] for part in wanted}
 
-    def store(self) -> bool:
+    def store(self) -> None:
         """Pass on what has changed, as far as parts without jobs pass it on themselves, and write.
-        Return whether one of the changed parts is due.
 
         Numbers rise along the edges: a part is looked at when all before it were.
         """
@@ -161,9 +160,7 @@ class PartChanges:
                     heappush(heap, (follower.flow, follower.number, follower.id))
                     self._changed[follower.id] = follower
         self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
-        due = any(row.due for row in self._changed.values())
         self._changed.clear()
-        return due
 
     def _followers(self, part: CountedPart) -> list[tuple[CountedPart, bool]]:
         found: list[tuple[CountedPart, bool]] = []

@@ -38,7 +38,6 @@ __all__ = [
     "cancel_flow",
     "is_unsettled",
     "settle",
-    "settle_parts",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
@@ -67,12 +66,6 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
         cancel_flow(connection, flow, now)
     while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
         done += _sweep(connection, sweep, limit - done, now)
-    return done + settle_parts(connection, limit - done, now)
-
-
-def settle_parts(connection: apsw.Connection, limit: int, now: int) -> int:
-    """Settle parts that are due, but not flows that were cancelled or are late."""
-    done = 0
     while done < limit and (part := value_of(connection, _DUE_PART)) is not None:
         done += _settle_part(connection, part, limit - done, now)
     return done

@@ -20,7 +20,7 @@ from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
-from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle_parts
+from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, is_unsettled, settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text, value_of
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
@@ -169,8 +169,9 @@ def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
-    if changes.store():
-        settle_parts(connection, SETTLED_BY_APPLY, now)
+    changes.store()
+    if is_unsettled(connection, now):
+        settle(connection, SETTLED_BY_APPLY, now)
 
 
 def _follow(
