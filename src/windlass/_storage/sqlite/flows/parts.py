@@ -23,7 +23,7 @@ from windlass._core.job.job import FlowId, FlowPlace
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, seqs_text
 
-__all__ = ["BLOCKED", "SKIPPED", "STOPPED", "PartChanges", "Place", "SqlitePart", "places_of"]
+__all__ = ["BLOCKED", "SKIPPED", "STOPPED", "CountedPart", "PartChanges", "Place", "places_of"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _PARTS, _FOLLOWERS, _STORE = _SQL["parts"], _SQL["followers"], _SQL["store_part"]
@@ -36,7 +36,7 @@ _COUNTS, _GATE, _TOLD = slice(5, 13), slice(13, 16), slice(16, 19)
 """Columns of ``part_columns`` in flows.sql."""
 
 
-class SqlitePart(msgspec.Struct, eq=False):
+class CountedPart(msgspec.Struct, eq=False):
     """A part while an operation changes it."""
 
     id: int
@@ -52,7 +52,7 @@ class SqlitePart(msgspec.Struct, eq=False):
     """Its flow is."""
 
     @classmethod
-    def of(cls, row: Row) -> SqlitePart:
+    def of(cls, row: Row) -> CountedPart:
         """Decode a row of ``parts`` in flows.sql."""
         return cls(
             row[0],
@@ -78,12 +78,17 @@ class SqlitePart(msgspec.Struct, eq=False):
 
     def add(self, **more: int) -> None:
         """Change counts."""
-        for name, by in more.items():
-            self.counts.add(name, by)
+        changed = {name: getattr(self.counts, name) + by for name, by in more.items()}
+        self.counts = msgspec.structs.replace(self.counts, **changed)
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
-        self.gate.learn(before, after, strict=strict)
+        gate = self.gate
+        self.gate = Gate(
+            gate.waiting - (after.over - before.over),
+            gate.broken + strict * (after.broken - before.broken),
+            gate.unneeded + strict * (after.unneeded - before.unneeded),
+        )
 
     def tell(self) -> tuple[Tidings, Tidings]:
         """Return what those that wait for it knew, and what they must know now."""
@@ -106,10 +111,10 @@ class PartChanges:
 
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection, self._now = connection, now
-        self._parts: dict[int, SqlitePart] = {}
-        self._changed: dict[int, SqlitePart] = {}
+        self._parts: dict[int, CountedPart] = {}
+        self._changed: dict[int, CountedPart] = {}
 
-    def get(self, part: int) -> SqlitePart:
+    def get(self, part: int) -> CountedPart:
         """Return a part."""
         self.load([part])
         return self._parts[part]
@@ -119,7 +124,7 @@ class PartChanges:
         missing = [part for part in parts if part not in self._parts]
         if missing:
             for row in fetch(self._connection, _PARTS, (seqs_text(missing),)):
-                self._parts[row[0]] = SqlitePart.of(row)
+                self._parts[row[0]] = CountedPart.of(row)
 
     def add(self, part: int, **more: int) -> None:
         """Change counts of a part."""
@@ -157,16 +162,16 @@ class PartChanges:
         self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
         self._changed.clear()
 
-    def _followers(self, part: SqlitePart) -> list[tuple[SqlitePart, bool]]:
-        found: list[tuple[SqlitePart, bool]] = []
+    def _followers(self, part: CountedPart) -> list[tuple[CountedPart, bool]]:
+        found: list[tuple[CountedPart, bool]] = []
         for *row, strict in fetch(self._connection, _FOLLOWERS, (part.flow, part.number)):
             known = self._parts.get(row[0])
             if known is None:
-                known = self._parts[row[0]] = SqlitePart.of(tuple(row))
+                known = self._parts[row[0]] = CountedPart.of(tuple(row))
             found.append((known, bool(strict)))
         return found
 
-    def _end(self, part: SqlitePart, end: Tidings) -> None:
+    def _end(self, part: CountedPart, end: Tidings) -> None:
         """Let the flow end, or go on."""
         state, at = FlowState.RUNNING, None
         if end.over:

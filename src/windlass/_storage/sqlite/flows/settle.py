@@ -15,15 +15,30 @@ from windlass._storage.sqlite.flows.parts import (
     BLOCKED,
     SKIPPED,
     STOPPED,
+    CountedPart,
     PartChanges,
-    SqlitePart,
 )
-from windlass._storage.sqlite.io.rows import CODES, RUNNING, WAITING, Row, fetch, first, seqs_text
+from windlass._storage.sqlite.io.rows import (
+    CODES,
+    RUNNING,
+    WAITING,
+    Row,
+    fetch,
+    first,
+    seqs_text,
+    value_of,
+)
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, frees_key_at_end
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["SETTLED_BY_APPLY", "SETTLED_BY_CLAIM", "cancel_flow", "is_unsettled", "settle"]
+__all__ = [
+    "SETTLED_BY_APPLY",
+    "SETTLED_BY_CLAIM",
+    "cancel_flow",
+    "is_unsettled",
+    "settle",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _IS_UNSETTLED, _LATE, _DUE_PART = _SQL["is_unsettled"], _SQL["late"], _SQL["due_part"]
@@ -51,8 +66,8 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
         cancel_flow(connection, flow, now)
     while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
         done += _sweep(connection, sweep, limit - done, now)
-    while done < limit and (due := first(connection, _DUE_PART)) is not None:
-        done += _settle_part(connection, due[0], limit - done, now)
+    while done < limit and (part := value_of(connection, _DUE_PART)) is not None:
+        done += _settle_part(connection, part, limit - done, now)
     return done
 
 
@@ -107,7 +122,7 @@ def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int)
     return done
 
 
-def _members(connection: apsw.Connection, part: SqlitePart, state: int, limit: int) -> list[Row]:
+def _members(connection: apsw.Connection, part: CountedPart, state: int, limit: int) -> list[Row]:
     return fetch(connection, _SETTLEABLE, (part.id, state, limit))
 
 
@@ -116,7 +131,7 @@ def _seqs(rows: Sequence[Row]) -> str:
 
 
 def _end_blocked(
-    connection: apsw.Connection, changes: PartChanges, part: SqlitePart, limit: int, now: int
+    connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Stop or skip blocked jobs."""
     rows = [] if part.decision is Decision.WAIT else _members(connection, part, BLOCKED, limit)
@@ -132,7 +147,7 @@ def _end_blocked(
     return len(rows)
 
 
-def _reason(connection: apsw.Connection, part: SqlitePart) -> str:
+def _reason(connection: apsw.Connection, part: CountedPart) -> str:
     if part.cancelled:
         return "its flow was cancelled"
     before = first(connection, _FIRST_BROKEN, (part.id,))
@@ -140,7 +155,7 @@ def _reason(connection: apsw.Connection, part: SqlitePart) -> str:
 
 
 def _block_again(
-    connection: apsw.Connection, changes: PartChanges, part: SqlitePart, limit: int, now: int
+    connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Block jobs that were stopped or skipped: what did that is undone."""
     done = 0

@@ -19,8 +19,8 @@ from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.flows.parts import PartChanges
-from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle
+from windlass._storage.sqlite.flows.parts import PartChanges, places_of
+from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, is_unsettled, settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text, value_of
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
@@ -147,7 +147,7 @@ def _apply(
             answers.append(answer)
             if verb is transition.verb:
                 part = row[_PART] if verb is _SUCCEED else None
-                after.following.extend([(skip_if_key_held(job), part) for job in transition.then])
+                after.following.extend((skip_if_key_held(job), part) for job in transition.then)
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     effects = ApplyEffects(connection, now, finishes, successes) if others else None
     if effects is not None:
@@ -164,25 +164,36 @@ def _apply(
 
 def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
     """Insert what is to follow, count members and what they added for their parts, and settle."""
-    changes = PartChanges(connection, now)
+    added = _follow(connection, now, after.following) if after.following else {}
+    changes = PartChanges(connection, now)  # behind the insert, which may end other members
     ended = Counter((row[_PART], FINISHING[verb]) for verb, row in after.members)
     changes.load({part for part, _ in ended})
-    following = [
-        (job, part)
-        for job, part in after.following
-        if part is None or not changes.get(part).is_cancelled
-    ]
-    last = value_of(connection, _LAST_SEQ)
-    insert(connection, now, [job for job, _ in following])
-    for part in {part for _, part in following if part is not None}:
-        added = ids_text(job.id for job, its in following if its == part)
-        connection.execute(_JOIN, (part, added, last))
-        changes.add(part, total=connection.changes(), open=connection.changes())
+    for part, number in added.items():
+        changes.add(part, total=number, open=number)
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
     changes.store()
-    settle(connection, SETTLED_BY_APPLY, now)
+    if is_unsettled(connection, now):
+        settle(connection, SETTLED_BY_APPLY, now)
+
+
+def _follow(
+    connection: apsw.Connection, now: int, following: Sequence[tuple[NewJob, int | None]]
+) -> dict[int, int]:
+    """Insert what is to follow. What members added joins their parts, unless their flow was
+    cancelled. Return the number of jobs that each part got.
+    """
+    places = places_of(connection, {part for _, part in following if part is not None})
+    wanted = [(job, part) for job, part in following if part is None or not places[part].cancelled]
+    last = value_of(connection, _LAST_SEQ)
+    insert(connection, now, [job for job, _ in wanted])
+    added: dict[int, int] = {}
+    for part in places:
+        ids = ids_text(job.id for job, its in wanted if its == part)
+        connection.execute(_JOIN, (part, ids, last))
+        added[part] = connection.changes()
+    return added
 
 
 def _judge(

@@ -325,9 +325,10 @@ class ClaimOperation:
         self._places |= places_of(
             self._connection, [p for p in parts if p is not None and p not in self._places]
         )
-        late = [row[_SEQ] for row in rows if row[_PART] and self._places[row[_PART]].cancelled]
-        if not late:
+        over = {p for p in parts if p is not None and self._places[p].cancelled}
+        if not over:
             return rows
+        late = [row[_SEQ] for row in rows if row[_PART] in over]
         self._end(late, lanes or LaneChanges(self._connection), State.CANCELLED, None)
         self._expect(self._now)
         return [row for row in rows if row[_SEQ] not in late]

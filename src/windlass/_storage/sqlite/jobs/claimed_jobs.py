@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
-
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.values.instants import instant_of
 from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
@@ -18,6 +16,9 @@ __all__ = ["claimed_jobs"]
 
 # Up to the year 2112 a float of seconds is exact to less than half a microsecond.
 _EXACT = 2**52
+
+_NO_EXTRAS = ClaimedJob.__struct_defaults__[1:-1]
+"""The fields between the timeout and the place in a flow."""
 
 
 def claimed_jobs(
@@ -35,35 +36,25 @@ def claimed_jobs(
     On the path of every job: a plain one does not pay for what others carry.
     """
     jobs: list[ClaimedJob] = []
-    for (
-        seq,
-        uid,
-        number,
-        task,
-        payload,
-        attempt,
-        most,
-        budget,
-        us,
-        timeout,
-        _,
-        special,
-        part,
-    ) in rows:
+    for row in rows:
+        seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special, part = row
         claim = Claim(uid.hex(), number, seq)
         # A third of the time that adding a timedelta takes.
         due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
         more: tuple[Any, ...] = ()
         if special:
             more = (span_of(timeout), *_extras_of(extras[seq]))
+        elif part is not None:
+            more = (span_of(timeout), *_NO_EXTRAS)
         elif timeout is not None:
             more = (span_of(timeout),)
-        job = ClaimedJob(
-            claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
-        )
         if part is not None:
-            job = replace(job, flow=places[part].of(seq))
-        jobs.append(job)
+            more = (*more, places[part].of(seq))
+        jobs.append(
+            ClaimedJob(
+                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
+            )
+        )
     return jobs
 
 

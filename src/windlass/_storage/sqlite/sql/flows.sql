@@ -59,7 +59,7 @@ UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE numbe
 SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
 
 -- part: part_columns
--- As `PartRow.of` reads them.
+-- As `CountedPart.of` reads them.
 SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
        parts.total, parts.open, parts.blocked, parts.succeeded, parts.failed, parts.cancelled,
        parts.stopped, parts.skipped, parts.waiting, parts.broken, parts.unneeded,

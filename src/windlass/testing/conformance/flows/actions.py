@@ -8,7 +8,7 @@ from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import FlowId
 from windlass._core.job.state import State
 from windlass._core.job.transition import retry, succeed
-from windlass._core.job.unique import OnConflict, UniqueKey
+from windlass._core.job.unique import OnConflict, UniqueKey, Window
 from windlass._storage.protocol.actions import (
     ActionResult,
     Cancel,
@@ -170,6 +170,18 @@ class FlowRetryConformance:
         assert (await state(storage, plan)).state is FlowState.FAILED
         assert await agree(storage)
 
+    async def test_a_stopped_member_that_still_holds_its_key_comes_back(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        plan.part("a")
+        key = UniqueKey("mine", window=Window.FOR_A_TIME, period=HOUR)
+        plan.part("b", after=["a"], unique=key)
+        await start(storage, plan)
+        await run_all(storage, "a")
+        await act(storage, plan, "retry")
+        assert await run_all(storage) == ["a", "b"]
+
 
 class FlowCancelConformance:
     """A cancel reaches everything, and no action unblocks a member before its turn."""
@@ -220,6 +232,18 @@ class FlowCancelConformance:
         assert await obeyed(storage, Requeue(), first.id) == [ActionResult.WRONG_STATE]
         assert await act(storage, plan, "retry") is ActionResult.DONE
         assert await run_all(storage) == ["a", "b", "c", "good"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+
+    async def test_a_retried_flow_runs_in_the_order_of_its_parts(self, storage: Storage) -> None:
+        plan = Plan()
+        plan.part("a")
+        plan.part("b", after=["a"])
+        plan.part("c", ended=["b"])
+        plan.part("d", ended=["b", "c"])
+        await start(storage, plan)
+        await act(storage, plan, "cancel")
+        await act(storage, plan, "retry")
+        assert await run_all(storage) == ["a", "b", "c", "d"]
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
 
     async def test_a_repeated_action_changes_nothing_and_is_recorded_once(
