@@ -106,7 +106,7 @@ async def test_jobs_added_in_the_users_transaction_are_waited_for(
     first, second = await claim(storage, 2)
     await finish(storage, second)
     rows = tuple(a_job(task="row") for _ in range(2))
-    async with theirs.transaction():
+    async with theirs.transaction(), theirs.transaction():  # the inner one is a savepoint
         ending = succeed(first, by="w1", result=None, then=rows)
         await storage.transactions.finish(theirs, ending)
     assert await agree(storage)

@@ -279,6 +279,9 @@ END $$;
 CREATE OR REPLACE FUNCTION members_cancelled(p_seqs bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM flows f WHERE f.cancelled AND f.state = 0) THEN
+        RETURN '{}';
+    END IF;
     RETURN ARRAY(SELECT j.seq FROM jobs j JOIN parts p ON p.id = j.part
                    JOIN flows f ON f.number = p.flow
                   WHERE j.seq = ANY (p_seqs) AND f.cancelled AND p.kind = 0);

@@ -129,9 +129,7 @@ BEGIN
     -- Declaring a worker dead and a claim need not exclude each other: every sweep ends the claims of workers that are not
     -- live, also those of a claim that raced it.
     SELECT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live'),
-           EXISTS (SELECT 1 FROM parts p WHERE p.due)
-           OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= v_now)
-           OR EXISTS (SELECT 1 FROM member_ends)
+           has_due_parts(v_now)
       INTO v_live, v_due_flows;
     IF NOT v_live THEN
         number := 0;

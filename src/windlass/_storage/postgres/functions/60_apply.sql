@@ -240,12 +240,14 @@ BEGIN
                                        WHERE j.seq = ANY (p_seqs)));
 END $$;
 
--- Jobs that were stored in this transaction join the parts of those that added them.
+-- Jobs that were just stored join the parts of those that added them.
 --   p_follow    texts of lists of jobs, as for `insert_listed`; beside it p_parts (NULL: they join none)
+--   p_left      the places, in all lists, of those that were not stored: a key is held, or the id is not new
 --   p_blocked   they are placed when they are counted (`settle_part`)
--- Returns one part per job that joined. One that was left out, because its key is held, joins none.
-CREATE OR REPLACE FUNCTION join_parts(p_follow text[], p_parts bigint[], p_blocked boolean)
-RETURNS bigint[]
+-- Returns one part per job that joined.
+CREATE OR REPLACE FUNCTION join_parts(
+    p_follow text[], p_parts bigint[], p_left integer[], p_blocked boolean
+) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_joined bigint[] := '{}';
@@ -257,11 +259,13 @@ BEGIN
                    ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END,
                    expires = CASE WHEN p_blocked THEN span_us(j.created_at, j.expires_at) END,
                    expires_at = CASE WHEN NOT p_blocked THEN j.expires_at END
-              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part
-                      FROM unnest(p_follow, p_parts) AS f (jobs, part),
-                           listed_jobs(f.jobs::json) AS l (job)
-                     WHERE f.part IS NOT NULL OFFSET 0) AS a
-             WHERE j.id = a.id AND j.part IS NULL AND j.xmin = pg_current_xact_id()::xid
+              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part,
+                           row_number() OVER (ORDER BY f.n, l.n) AS place
+                      FROM unnest(p_follow, p_parts) WITH ORDINALITY AS f (jobs, part, n),
+                           listed_jobs(f.jobs::json) WITH ORDINALITY AS l (job, n)
+                    OFFSET 0) AS a
+             WHERE j.id = a.id AND a.part IS NOT NULL AND a.place <> ALL (p_left)
+               AND j.part IS NULL
             RETURNING j.part
         )
         SELECT coalesce(array_agg(d.part), '{}') INTO v_joined FROM joined d;
@@ -281,7 +285,7 @@ BEGIN
     ELSE
         PERFORM count_members(p_now, p_parts, p_was, p_ended);
     END IF;
-    RETURN settle_some(100, p_now) > 0;
+    RETURN has_due_parts(p_now) AND settle_some(100, p_now) > 0;
 END $$;
 
 -- `JobStore.apply`. Arrays side by side, one entry per transition (_core/job/transition.py), best in the
@@ -339,6 +343,7 @@ DECLARE
     v_was integer[];
     v_ended integer[];
     v_adding bigint[];
+    v_left integer[];
     v_added bigint[];
 BEGIN
     at := coalesce(p_at, clock_timestamp());
@@ -481,11 +486,14 @@ BEGIN
     IF v_follow IS NOT NULL THEN
         -- A key may be under decision in an open transaction: then nothing of this happens.
         PERFORM set_config('lock_timeout', '2s', true);
-        PERFORM insert_listed(
-            at, p_durable, (SELECT json_agg(j.job ORDER BY f.n, j.n)
-                              FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
-                                   listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)));
-        v_added := join_parts(v_follow, v_adding, false);
+        v_left := ARRAY(
+            SELECT i.place FROM insert_listed(
+                at, p_durable, (SELECT json_agg(j.job ORDER BY f.n, j.n)
+                                  FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
+                                       listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)),
+                p_repeats => true) AS i
+             WHERE i.replaced IS NOT NULL);
+        v_added := join_parts(v_follow, v_adding, v_left, false);
         IF v_added <> '{}' THEN
             v_parts := v_parts || v_added;
             v_was := v_was || array_fill(NULL::integer, ARRAY[cardinality(v_added)]);

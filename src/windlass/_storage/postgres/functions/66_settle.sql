@@ -68,14 +68,14 @@ BEGIN
         PERFORM count_members(p_now, v_found.parts, array_fill(0, ARRAY[v_found.many]),
                               array_fill(4, ARRAY[v_found.many]), true);
     END IF;
-    -- No more run than there are slots in all workers.
+    -- By the index of what runs (+ 0): no more run than there are slots in all workers.
     UPDATE jobs j SET cancel_requested = true
      WHERE j.seq = ANY (ARRAY(SELECT r.seq FROM jobs r
-                               WHERE r.state = 1 AND r.part = ANY (v_parts)
+                               WHERE r.state = 1 AND r.part + 0 = ANY (v_parts)
                                  AND NOT r.cancel_requested
                                  FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_asked = ROW_COUNT;
-    IF NOT EXISTS (SELECT 1 FROM jobs r WHERE r.state = 1 AND r.part = ANY (v_parts)
+    IF NOT EXISTS (SELECT 1 FROM jobs r WHERE r.state = 1 AND r.part + 0 = ANY (v_parts)
                                           AND NOT r.cancel_requested)
        AND NOT EXISTS (SELECT 1 FROM unnest(v_parts) AS p (id), jobs j
                         WHERE j.part = p.id AND j.ready BETWEEN 0 AND 3) THEN
@@ -247,6 +247,14 @@ BEGIN
     END IF;
     RETURN v_many;
 END $$;
+
+-- Whether there is something to settle: three looks into indexes that are nearly always empty.
+CREATE OR REPLACE FUNCTION has_due_parts(p_now timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM parts p WHERE p.due)
+        OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= p_now)
+        OR EXISTS (SELECT 1 FROM member_ends)
+$$;
 
 -- `FlowStore.settle`, in a transaction that may hold any rows by now. p_now: the store's.
 CREATE OR REPLACE FUNCTION settle_some(p_limit integer, p_now timestamptz) RETURNS integer

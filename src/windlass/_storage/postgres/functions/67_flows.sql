@@ -328,14 +328,30 @@ CREATE OR REPLACE FUNCTION list_members(
     error_message text, reason text
 )
 LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    v_part bigint := (SELECT p.id FROM flows f JOIN parts p ON p.flow = f.number
+                       WHERE f.id = p_flow AND NOT f.gone AND p.number = p_part);
 BEGIN
+    -- Line by line: the index has them in order within each.
     RETURN QUERY
     SELECT j.seq, j.id, j.state, j.ready IS NOT DISTINCT FROM 4, j.result, j.error_kind,
            j.error_message, j.reason
-      FROM flows f JOIN parts p ON p.flow = f.number AND p.number = p_part
-      JOIN jobs j ON j.part = p.id
-     WHERE f.id = p_flow AND NOT f.gone AND j.seq > p_after AND j.added IS NOT TRUE
-     ORDER BY j.seq LIMIT p_limit;
+      FROM (SELECT l.seq
+              FROM (SELECT i.seq FROM generate_series(0, 6) AS line (ready)
+                     CROSS JOIN LATERAL (
+                           SELECT m.seq FROM jobs m
+                            WHERE m.part = v_part AND m.ready = line.ready AND m.seq > p_after
+                              AND m.added IS NOT TRUE
+                            ORDER BY m.part, m.ready, m.seq LIMIT p_limit) AS i
+                    UNION ALL
+                    (SELECT m.seq FROM jobs m
+                      WHERE m.part = v_part AND m.ready IS NULL AND m.seq > p_after
+                        AND m.added IS NOT TRUE
+                      ORDER BY m.part, m.ready, m.seq LIMIT p_limit)) AS l
+             ORDER BY l.seq LIMIT p_limit) AS page
+      JOIN jobs j ON j.seq = page.seq
+     ORDER BY j.seq;
 END $$;
 
 -- Flows with the counts of their members, by number.

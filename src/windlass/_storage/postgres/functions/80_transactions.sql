@@ -46,6 +46,7 @@ DECLARE
     v_by text := v_request ->> 'by';
     v_keep boolean := (v_request ->> 'keep')::boolean;
     v_job record;
+    v_left integer[];
     v_added bigint[] := '{}';
 BEGIN
     SELECT j.state, j.claim_number, j.queue, j.task, j.worker, j.due, j.started_at, j.key,
@@ -83,10 +84,13 @@ BEGIN
         ARRAY[width_bucket(span_us(v_job.started_at, v_now), bucket_bottoms())]);
     IF v_request ->> 'then' IS NOT NULL
        AND (v_job.part IS NULL OR members_cancelled(ARRAY[v_seq]) = '{}') THEN
-        PERFORM insert_listed(
-            v_now, NULL, (SELECT json_agg(j.job ORDER BY j.n)
-                            FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)));
-        v_added := join_parts(ARRAY[v_request ->> 'then'], ARRAY[v_job.part], true);
+        v_left := ARRAY(
+            SELECT i.place FROM insert_listed(
+                v_now, NULL, (SELECT json_agg(j.job ORDER BY j.n)
+                                FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)),
+                p_repeats => true) AS i
+             WHERE i.replaced IS NOT NULL);
+        v_added := join_parts(ARRAY[v_request ->> 'then'], ARRAY[v_job.part], v_left, true);
     END IF;
     IF v_job.part IS NOT NULL THEN
         -- The part is not locked here: `ended_for_user`, or the next claim, counts.
@@ -173,7 +177,7 @@ BEGIN
         ELSE
             PERFORM sweep_holds(p_seq);
         END IF;
-        IF EXISTS (SELECT 1 FROM member_ends) THEN
+        IF has_due_parts(at) THEN
             PERFORM settle_some(100, at);
         END IF;
     END IF;

@@ -182,4 +182,5 @@ def orphan_of(row: Row) -> ClaimedJob:
         tags=readable(tags_of, row["tags"]) or (),
         on_failure=readable(follow_up_of, row["on_failure"]),
         on_lost="fail" if row["on_lost"] == "fail" else "retry",
+        flow=place_of(row["place"]),
     )

@@ -133,6 +133,7 @@ def _rare_of(extras: Sequence[str | None]) -> Iterator[object]:
         yield place_of(extras[2])
 
 
+@lru_cache(maxsize=256)
 def place_of(text: str | None) -> FlowPlace | None:
     """Return a place in a flow: its id, the number of the part, and perhaps "added"."""
     if text is None:

@@ -24,6 +24,8 @@ CREATE TABLE flows (
 );
 
 CREATE UNIQUE INDEX flows_key ON flows (key) WHERE holds_key;
+-- Of these members may wait that must not start: there are nearly always none.
+CREATE INDEX flows_cancelled ON flows (number) WHERE cancelled AND state = 0;
 CREATE INDEX flows_attended ON flows (attend_at) WHERE attend_at IS NOT NULL;
 CREATE INDEX flows_ended ON flows (state, ended_at) WHERE ended_at IS NOT NULL;
 

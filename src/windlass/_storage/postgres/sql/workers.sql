@@ -36,8 +36,11 @@ SELECT id FROM windlass.workers
 -- name: orphans
 SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, started_at, worker,
        timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-       correlation_id, trace, tags, on_failure, on_lost
-  FROM windlass.orphans($1);
+       correlation_id, trace, tags, on_failure, on_lost,
+       (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
+                         CASE WHEN jobs.added THEN 'added' END)
+          FROM windlass.parts p WHERE p.id = jobs.part) AS place
+  FROM windlass.orphans($1) AS jobs;
 
 -- name: leave
 SELECT at, verdicts, verbs, cool_untils, cooleds
