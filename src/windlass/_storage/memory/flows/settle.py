@@ -60,13 +60,14 @@ class FlowRules:
         holder = None if unique is None else self._db.holder(unique.key, now)
         ended = Ended.STOPPED if row.seq in part.stopped else Ended.SKIPPED
         part.count(row.seq, ended, -1)
-        if holder is not None:
+        if holder is not None and holder is not row:
             # Its key was taken meanwhile: it stays cancelled, as a failure of its own.
             part.count(row.seq, Ended.CANCELLED, 1)
             row.explain(f"its key is held by job {holder.asked.id}")
         else:
             row.requeue()
-            self._db.take_key(row, now)
+            if holder is None:
+                self._db.take_key(row, now)
             self._db.block(row)
             part.block(row.seq)
         self._db.flows.spread(part, now)
