@@ -135,8 +135,8 @@ async def test_plain_jobs_are_pruned_from_behind_members(
     pruned = await storage.maintenance.prune(state=State.SUCCEEDED, older_than=HOUR, limit=1)
     assert pruned == 1
     found = await storage.admin.find(JobFilter(states=[State.SUCCEEDED]), limit=50)
-    assert "plain" not in {job.task for job in found.jobs}
-    assert len(found.jobs) == 6
+    assert "plain" not in {job.task for job in found}
+    assert len(found) == 6
 
 
 async def test_blocked_members_are_found_and_counted_as_scheduled(storage: Storage) -> None:
@@ -144,7 +144,7 @@ async def test_blocked_members_are_found_and_counted_as_scheduled(storage: Stora
     (counts,) = await storage.admin.counts()
     assert (counts.ready, counts.scheduled) == (1, 3)
     found = await storage.admin.find(JobFilter(states=[State.WAITING]), limit=50)
-    assert len(found.jobs) == 4
+    assert len(found) == 4
 
 
 async def test_flows_are_not_copied_as_plain_jobs(storage: Storage, clock: VirtualClock) -> None:
