@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from redis import Redis
 
+from tests.storage.redis.flow_checker import flow_faults
 from windlass._core.job.state import State
 from windlass._core.limits.cooldown import MAX_STEPS
 from windlass._core.limits.queue_settings import QueueSettings
@@ -23,12 +24,14 @@ _SINGLE = frozenset(
     b"rollups gauges live wake notices limits lanes bays epoch opened fence born born_seq ended "
     b"roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
-    b"metadata missed audit_seq events event_seq journal charged finishes odd secret".split()
+    b"metadata missed audit_seq events event_seq journal charged finishes odd secret "
+    b"flows flow_seq flow_numbers flow_keys flows_deleted parts feeds plans settle "
+    b"blocked".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
     b"bays bay open timed waits shut worker retrying audits_of logs events copied gauges "
-    b"work".split()
+    b"work members blocked stopped skipped flows_ended".split()
 )
 
 
@@ -78,6 +81,15 @@ class _Look:
     def expires(self, job: bytes) -> int:
         return self.kept[job].expires if job in self.kept else self.jobs[job].expires
 
+    def membership(self, job: bytes) -> bytes:
+        """Of a member of a flow: its part and its flags; nothing for others."""
+        if job in self.kept:
+            return self.kept[job].membership
+        return (self.jobs[job].membership or b"")[-21:]
+
+    def blocked(self) -> set[bytes]:
+        return {job for job in self.jobs if (m := self.membership(job)) and m[20] & 2}
+
     def faults(self) -> list[str]:
         self.records()
         self.queues()
@@ -89,6 +101,7 @@ class _Look:
         self.journal()
         self.audits()
         self.others()
+        self.found += flow_faults(self)
         return self.found
 
     # --- jobs ---------------------------------------------------------------------------------
@@ -116,7 +129,9 @@ class _Look:
         self.same("counts", {k: int(v) for k, v in self.fields(b"counts").items()}, dict(counts))
         for state in State:
             if state not in {State.WAITING, State.RUNNING}:
-                self.ended(b"%d" % CODES[state], self.in_state(CODES[state]))
+                code, members = CODES[state], {job for job in self.jobs if self.membership(job)}
+                self.ended(b"%d" % code, self.in_state(code) - members)
+                self.ended(b"m%d" % code, self.in_state(code) & members)
         throttled = {job for job, kept in self.kept.items() if kept.flags & THROTTLED}
         self.same("throttled", set(self.fields(b"throttled")), throttled)
         missed = {job for job, kept in self.kept.items() if kept.missed}
@@ -134,11 +149,12 @@ class _Look:
         lines: dict[bytes, dict[bytes, float]] = defaultdict(dict)
         for job in jobs:
             lines[digit + b":" + self.jobs[job].queue.encode()][job] = self.kept[job].finished
-        found = {rest for rest in self.families[b"finished"] if rest.startswith(digit)}
+        found = {rest for rest in self.families[b"finished"] if rest.startswith(digit + b":")}
         self.same(f"finished {digit!r}", {n: self.scores(b"finished:" + n) for n in found},
                   dict(lines))  # fmt: skip
         self.same(f"oldest {digit!r}", self.scores(b"oldest:" + digit),
-                  {name[2:]: min(line.values()) for name, line in lines.items()})  # fmt: skip
+                  {name[len(digit) + 1 :]: min(line.values()) for name, line in lines.items()}
+                  )  # fmt: skip
 
     def queues(self) -> None:
         settings = {
@@ -164,8 +180,9 @@ class _Look:
                     if job in self.jobs:
                         self.place(family, name, member, score)
         self.same("lines", {j: len(lines) for j, lines in stand.items()},
-                  dict.fromkeys(self.in_state(_WAITING), 1))  # fmt: skip
-        waiting = {j: e for j in self.in_state(_WAITING) if (e := self.expires(j))}
+                  dict.fromkeys(self.in_state(_WAITING) - self.blocked(), 1))  # fmt: skip
+        due = self.in_state(_WAITING) - self.blocked()
+        waiting = {j: e for j in due if (e := self.expires(j))}
         self.same("expiring", self.scores(b"expiring"), waiting)
         first = {queue: min(self.scores(b"later:" + queue).values())
                  for queue in self.families[b"later"]}  # fmt: skip

@@ -61,7 +61,7 @@ class FlowRules:
         holder = None if unique is None else self._db.holder(unique.key, now)
         ended = MemberEnd.STOPPED if row.seq in part.stopped else MemberEnd.SKIPPED
         part.count(row.seq, ended, -1)
-        if holder not in (None, row):
+        if holder is not None and holder is not row:
             # Its key was taken meanwhile: it stays cancelled, as a failure of its own.
             part.count(row.seq, MemberEnd.CANCELLED, 1)
             row.explain(f"its key is held by job {holder.asked.id}")

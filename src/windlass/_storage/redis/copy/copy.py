@@ -29,6 +29,7 @@ from windlass._storage.redis.jobs.insert import require_limits
 from windlass._storage.redis.journal import chunks_of, event_bytes
 from windlass._storage.redis.queues import settings_text
 from windlass._storage.shared.job_ids import known_id
+from windlass.errors import StorageError
 
 __all__ = ["RedisCopy"]
 
@@ -37,6 +38,10 @@ _DUMP, _RESTORE = script("dump"), script("restore")
 _AT_ONCE = 50
 """Jobs one script reads: each may carry a large payload and a large result."""
 _LENGTH = struct.Struct(">H")
+_NO_FLOWS = (
+    "Flows cannot be copied from or to Redis yet. Wait until they have ended and were deleted, or "
+    "keep them where they are."
+)
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -52,6 +57,8 @@ class RedisCopy:
         while len(found) < limit:
             chunk = min(limit - len(found), _AT_ONCE)
             last, *rows = await self._db.run_aside(_DUMP, after, chunk)
+            if last == b"flows":
+                raise StorageError(_NO_FLOWS)
             if not last:
                 break
             after = int(last)
@@ -92,6 +99,8 @@ def _packed(thing: CopiedRecord) -> Sequence[object]:
     """Encode a thing as restore.lua takes it."""
     match thing:
         case StoredJob():
+            if thing.job.flow is not None:
+                raise StorageError(_NO_FLOWS)
             return restored_job(thing)
         case Rollup():
             return _rollup(thing)

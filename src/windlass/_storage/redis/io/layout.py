@@ -34,7 +34,7 @@ Jobs
                               of reason and asked record (``>16sdII``), both, state record
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
 
-Lines. A job waits in exactly one of them
+Lines. A job waits in exactly one of them, but for blocked members of flows, which are in none
     later:<queue>    ZSET     place, then its priority as 8 bytes, by due time: not ready
     ready:<queue>    ZSET     place by priority: jobs without limits
     solo:<queue>     ZSET     place by priority: jobs that run alone, with limits or without
@@ -58,7 +58,8 @@ Running and ended
     brakes           HASH     queue -> end of its cool-down (0: none), cool-downs in a row, how
                               many may run (0: any number): ``>dII``; most queues have none
     finished:<digit>:<queue>
-                     ZSET     id by the instant it ended; digit as in `STATES`
+                     ZSET     id by the instant it ended; digit as in `STATES`, for members of
+                              flows with 'm' before it: they are deleted with their flows
     oldest:<digit>   ZSET     queue by the lowest score of that line
     rollups          ZSET     minute by minute
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then the number of a
@@ -78,6 +79,26 @@ Running and ended
                               per change of schedules (field t: schedule), the newest few
     work:<queue>     LIST     hints for idle workers, at most 16: each takes one out and claims
     bell:<worker>    LIST     one entry, for a moment: ends the wait of one worker for such hints
+
+Flows. A part is its flow's id and its number in 4 bytes
+    flow_seq         STRING   the last number of a flow
+    flows            HASH     flow -> msgpack array: see shared/flows.lua
+    flow_numbers     ZSET     flow by number
+    flow_keys        HASH     key -> the running flow that holds it
+    flows_ended:<state> ZSET  flow by the instant it ended; the state as flows.lua numbers them
+    flows_deleted    HASH     flow -> number of its parts: the rest of it is being deleted
+    parts            HASH     part -> what it counts: see shared/parts.lua and shared/flows.lua
+    plans            HASH     part -> msgpack [name, task, [[part it waits for, strict], ...]]
+    feeds            HASH     part -> the parts that wait for it, each as number and strict
+                              (``>IB``)
+    members:<part>   ZSET     id by job number; with 'a' after it, if a member has added it
+    blocked:<part>   ZSET     id by job number: members that wait for other parts
+    stopped:<part>   ZSET     id by job number: cancelled, because something before them failed
+    skipped:<part>   ZSET     id by job number: discarded, because they were not needed
+    blocked          HASH     queue -> number of blocked jobs
+    settle           ZSET     what is to be done by the next claims, by the instant from which on:
+                              parts with jobs to place, to end or to block again; flows whose
+                              cancel has not reached all members (0); 'x' and a flow that expires
 
 Written of jobs, and gone with them
     journal          SET      id of those with log chunks or events: most stores have none
@@ -126,12 +147,14 @@ Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit
     and for a breaker, whose bays wait for an instant or for the one job that runs.
 
-This is layout 3. Layout 1 had one line ``finished:<digit>`` for all queues, and no ``oldest``;
-layout 2 had no ``retrying``, and knew nothing of frames, journals and audits. open.lua moves and
-gathers what is missing, in chunks, before a storage is opened; ``gathering`` (STRING) says how far
+This is layout 4. Layout 3 knew no flows. Layout 1 had one line ``finished:<digit>`` for all queues,
+and no ``oldest``; layout 2 had no ``retrying``, and knew nothing of frames, journals and audits.
+open.lua moves and gathers what is missing, in chunks, before a storage is opened; ``gathering``
+(STRING) says how far
 it is with the jobs that retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
 jobs. Every script names the one it was opened with. A newer layout under the same id refuses
 claims, and everything else from processes whose layout is older than ``finishes`` (STRING) says.
+The first flow sets that to 4: older processes would end members without counting them.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state
@@ -139,6 +162,12 @@ record is state and flags; job number, due, max attempts, queue and task, byte b
 in the asked record, which a claim copies; the numbers of `BACK`; worker and who ended the last
 claim, each with its length in 2 bytes; then the result (flag RESULT) or the reason
 (flag REASON).
+
+The asked record of a member of a flow begins with another byte, and ends with how the job is due
+(as storing.lua takes it: its delay counts from its turn) and its membership: part, and a byte of
+flags (1: a member has added it, 2: it is blocked). Its number has another prefix (`MEMBER`), which
+a claim copies with it. So the state record tells a member without another read; there the
+membership follows the task, and counts from then on.
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@
 -- ARGV: the number they come after, limit
 -- Returns the number of the last one that was looked at ('': there is none); then for each what
 -- shown.lua says, until when it holds its key (0: no end), its history, and its log chunks with their
--- places.
+-- places. Or 'flows': there are some, and they cannot be copied.
+if redis.call('EXISTS', prefix .. 'flows', prefix .. 'flows_deleted') > 0 then
+  return { 'flows' }
+end
 local BYTES = 2000000
 local some = redis.call(
   'ZRANGEBYSCORE', prefix .. 'all', '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2]

@@ -72,7 +72,7 @@ end
 
 local deleted, more = 0, 1
 while deleted < limit do
-  local marked = redis.call('HSCAN', prefix .. 'flows_deleted', 0, 'COUNT', 1)[2]
+  local marked = redis.call('HGETALL', prefix .. 'flows_deleted') -- one, or none
   if marked[1] then
     deleted = deleted + delete_flow(marked[1], tonumber(marked[2]), limit - deleted)
   elseif not mark_flow() then

@@ -136,14 +136,14 @@ end
 -- New jobs follow an end. What a member adds by its success belongs to its part; in a cancelled flow
 -- nothing is added.
 function ending.follow(job, verb, transition)
-  local first = #pending.follow_ups / 2 + 1
-  if not job.part or verb ~= SUCCEED then
-    ending.add_jobs(pending.follow_ups, transition)
-  elseif not members.are_stopped(job.part) then
-    ending.add_jobs(pending.follow_ups, transition)
-    for i = first, #pending.follow_ups / 2 do
-      pending.joins[i] = members.pack(job.part, true, false)
-    end
+  local joins = job.part and verb == SUCCEED
+  if joins and members.are_stopped(job.part) then
+    return
+  end
+  local before = #pending.follow_ups / 2
+  ending.add_jobs(pending.follow_ups, transition)
+  for i = before + 1, joins and #pending.follow_ups / 2 or before do
+    pending.joins[i] = members.pack(job.part, true, false)
   end
 end
 
