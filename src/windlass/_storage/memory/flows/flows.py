@@ -136,6 +136,7 @@ class MemoryFlows:
         if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
             return ActionResult.CONFLICT
         flow.mark_cancelled(cancelled=False)
+        self._db.flows.sweeping.pop(flow.asked.id, None)
         for part in flow.parts:
             self._db.flows.spread(part, now)
         for seq in flow.members():
