@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import click
 from rich.console import Console
@@ -24,7 +25,16 @@ from rich.progress import (
 from rich.table import Table
 
 from tests.simulation.framework.loop import TraceLine
-from tests.simulation.seeds import BITE, STORES, Bite, reproduce, run_bite, run_schedules
+from tests.simulation.seeds import (
+    BITE,
+    STORES,
+    WITH_FLOWS,
+    Bite,
+    reproduce,
+    run_bite,
+    run_flows,
+    run_schedules,
+)
 from tests.simulation.world.schedules import simulate_schedules
 from tests.simulation.world.world import StoreName, simulate
 
@@ -40,11 +50,12 @@ def bites(
             yield store, start, min(start + BITE, first + seeds)
 
 
-def show_one(seed: int, store: StoreName, *, schedules: bool) -> int:
+def show_one(seed: int, store: StoreName, *, schedules: bool, flows: bool) -> int:
     """Tell the whole story of one seed."""
     chronicle: list[TraceLine] = []
+    run = simulate_schedules if schedules else partial(simulate, flows=flows)
     try:
-        report = (simulate_schedules if schedules else simulate)(seed, store, chronicle=chronicle)
+        report = run(seed, store, chronicle=chronicle)
     except Exception:  # noqa: BLE001
         failure = traceback.format_exc(limit=0)
     else:
@@ -57,7 +68,13 @@ def show_one(seed: int, store: StoreName, *, schedules: bool) -> int:
 
 
 def run_many(
-    stores: tuple[StoreName, ...], first: int, seeds: int, workers: int, *, schedules: bool
+    stores: tuple[StoreName, ...],
+    first: int,
+    seeds: int,
+    workers: int,
+    *,
+    schedules: bool,
+    flows: bool,
 ) -> int:
     console = Console()
     columns = (
@@ -76,7 +93,7 @@ def run_many(
         ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
     ):
         bar = progress.add_task("seeds", total=seeds * len(stores))
-        run = run_schedules if schedules else run_bite
+        run = run_schedules if schedules else run_flows if flows else run_bite
         futures = [pool.submit(run, *bite) for bite in bites(stores, first, seeds)]
         for future in futures:
             bite = future.result()
@@ -85,7 +102,7 @@ def run_many(
             for seed, failure in bite.failures:
                 failed += 1
                 console.print(f"[red]seed {seed} on {bite.store}[/red]: {failure}", highlight=False)
-                again = reproduce(seed, bite.store, schedules=schedules)
+                again = reproduce(seed, bite.store, schedules=schedules, flows=flows)
                 console.print(f"  again: {again}", highlight=False)
             if failed >= ENOUGH:
                 for other in futures:
@@ -123,6 +140,7 @@ def table(done: list[Bite], seconds: float) -> Table:
 @click.option("--seed", type=int, help="Only this one, and tell everything.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default="all cores")
 @click.option("--schedules", is_flag=True, help="Worlds of schedulers, a thousand slots each.")
+@click.option("--flows", is_flag=True, help="Worlds whose people start flows, too.")
 def main(
     seeds: int,
     first: int,
@@ -131,12 +149,13 @@ def main(
     processes: int,
     *,
     schedules: bool,
+    flows: bool,
 ) -> None:
     """Run simulated worlds and hold them to their promises."""
     if seed is not None:
-        sys.exit(show_one(seed, store or "memory", schedules=schedules))
-    stores = (store,) if store else STORES
-    sys.exit(run_many(stores, first, seeds, processes, schedules=schedules))
+        sys.exit(show_one(seed, store or "memory", schedules=schedules, flows=flows))
+    stores = (store,) if store else WITH_FLOWS if flows else STORES
+    sys.exit(run_many(stores, first, seeds, processes, schedules=schedules, flows=flows))
 
 
 if __name__ == "__main__":

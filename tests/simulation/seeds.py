@@ -10,6 +10,8 @@ from tests.simulation.world.world import StoreName, simulate
 
 BITE = 10
 STORES: tuple[StoreName, ...] = ("memory", "sqlite")
+WITH_FLOWS: tuple[StoreName, ...] = ("memory",)
+"""Stores whose stage reports flows to the ledger (`Ledger.see_flows`)."""
 
 
 class Bite(NamedTuple):
@@ -23,17 +25,23 @@ class Bite(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def reproduce(seed: int, store: str, *, schedules: bool = False) -> str:
+def reproduce(seed: int, store: str, *, schedules: bool = False, flows: bool = False) -> str:
     asked = f"python -m tests.simulation --store {store} --seed {seed}"
+    asked = f"{asked} --flows" if flows else asked
     return f"{asked} --schedules" if schedules else asked
 
 
-def run_bite(store: StoreName, first: int, last: int) -> Bite:
+def run_flows(store: StoreName, first: int, last: int) -> Bite:
+    """The same of worlds with flows."""
+    return run_bite(store, first, last, flows=True)
+
+
+def run_bite(store: StoreName, first: int, last: int, *, flows: bool = False) -> Bite:
     virtual, jobs, counts = 0.0, 0, Counter[str]()
     failures: list[tuple[int, str]] = []
     for seed in range(first, last):
         try:
-            report = simulate(seed, store)
+            report = simulate(seed, store, flows=flows)
         except Exception as error:  # noqa: BLE001 -- every failure is shown, whatever it is
             failures.append((seed, f"{type(error).__name__}: {error}"))
             continue

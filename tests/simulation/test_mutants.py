@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tests.simulation.mutants.events
+import tests.simulation.mutants.flows
 import tests.simulation.mutants.limits  # noqa: F401
 from tests.simulation.framework.history import Violation
 from tests.simulation.mutants.jobs import MUTANTS, Mutant, planted
@@ -28,7 +29,7 @@ def test_a_planted_bug_is_found_within_forty_seeds(mutant: Mutant) -> None:
 
 def broken(seed: int, mutant: Mutant) -> str | None:
     try:
-        simulate(seed, mutant.store)
+        simulate(seed, mutant.store, flows=mutant.flows)
     except Violation as violation:
         return f"{violation} (seed {seed})"
     return None

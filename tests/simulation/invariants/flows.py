@@ -224,5 +224,5 @@ def _members(ledger: Ledger) -> Iterator[tuple[JobId, JobView]]:
 
 
 RULES_OF_FLOWS: list[type[Rule]] = [
-    *(Placing, Counting, Adding, Cancelling, Deleting, Resting),
+    *(Placing, Adding, Deleting, Counting, Cancelling, Resting),
 ]

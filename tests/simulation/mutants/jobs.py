@@ -81,14 +81,18 @@ class Mutant(msgspec.Struct, frozen=True):
     """What the violation it leads to begins with."""
     first: int = 1
     """The seed to begin with: of a world that gives the bug its chance, so few must be tried."""
+    flows: bool = False
+    """Whether it needs a world with flows."""
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(store: StoreName, rule: str = "", *, first: int = 1) -> Callable[[Plant], Plant]:
+def mutant(
+    store: StoreName, rule: str = "", *, first: int = 1, flows: bool = False
+) -> Callable[[Plant], Plant]:
     def add(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__, store, plant, rule, first))
+        MUTANTS.append(Mutant(plant.__name__, store, plant, rule, first, flows))
         return plant
 
     return add

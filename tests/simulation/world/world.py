@@ -206,7 +206,8 @@ async def _rest(around: Surroundings) -> None:
     """23: everything comes to an end in bounded time."""
     ledger, loop = around.ledger, around.loop
     await _stalled(around)
-    began, extended, first_seen = loop.time(), dict[JobId, float](), dict[JobId, float]()
+    began, extended = loop.time(), dict[JobId, float]()
+    first_seen = dict[tuple[JobId, bool], float]()
     while True:
         waiting = {job: view for job, view in ledger.jobs.items() if view.state not in TERMINAL}
         if not waiting and not around.echoes:
@@ -215,8 +216,16 @@ async def _rest(around: Surroundings) -> None:
         extended.update(
             (job, min(now + _LONGEST_REST, last)) for job, view in waiting.items() if _missed(view)
         )
+        # A blocked job has all its time when its turn comes, and while others of its flow wait.
+        busy = {view.flow.flow for view in waiting.values() if view.flow and not view.blocked}
+        for job, view in waiting.items():
+            if view.blocked and view.flow is not None and view.flow.flow in busy:
+                first_seen[job, True] = now
         # A run that was missed for long may enqueue a job just before its own time is over.
-        usual = {job: min(first_seen.setdefault(job, now) + _LONGEST_REST, last) for job in waiting}
+        usual = {
+            job: min(first_seen.setdefault((job, view.blocked), now) + _LONGEST_REST, last)
+            for job, view in waiting.items()
+        }
         late = [job for job in waiting if now > extended.get(job, usual[job])]
         if late or (not waiting and now > began + _LONGEST_REST):
             blocked = [job for job in late if waiting[job].blocked]

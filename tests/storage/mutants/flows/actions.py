@@ -152,6 +152,16 @@ class StaysCancelled(MemoryFlows):
         return answer
 
 
+@fails(FlowCancelConformance.test_a_cancel_that_is_not_done_yet_does_not_reach_the_retried_flow)
+class CancelsAfterTheRetry(MemoryFlows):
+    """A cancel reaches members after the retry of their flow."""
+
+    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+        answer = super()._retry(flow, now)
+        self._db.flows.sweeping[flow.asked.id] = flow
+        return answer
+
+
 @fails(FlowCancelConformance.test_a_repeated_action_changes_nothing_and_is_recorded_once)
 class RecordsRepeats(MemoryFlows):
     """A repeated action is a new one."""

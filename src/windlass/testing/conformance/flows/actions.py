@@ -246,6 +246,21 @@ class FlowCancelConformance:
         assert await run_all(storage) == ["a", "b", "c", "d"]
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
 
+    async def test_a_cancel_that_is_not_done_yet_does_not_reach_the_retried_flow(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        (job,) = plan.part("a")
+        await start(storage, plan)
+        for answered in (
+            await storage.flows.act([plan.id], "cancel", a_note()),
+            await obeyed(storage, Cancel(), job.id),
+            await storage.flows.act([plan.id], "retry", a_note()),
+        ):
+            assert list(answered) == [ActionResult.DONE]
+        assert await run_all(storage) == ["a"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+
     async def test_a_repeated_action_changes_nothing_and_is_recorded_once(
         self, storage: Storage
     ) -> None:

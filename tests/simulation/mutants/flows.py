@@ -1,0 +1,100 @@
+"""Bugs of flows, planted one at a time in worlds that have flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from tests.simulation.mutants.jobs import Patch, mutant
+from windlass._core.flows.part import Decision, Tidings
+from windlass._core.job.state import State, Verb
+from windlass._storage.memory.flows.flows import MemoryFlows
+from windlass._storage.memory.flows.rows import FlowRow, FlowRows, PartRow
+from windlass._storage.memory.flows.settle import FlowRules
+from windlass._storage.memory.io.database import MemoryDatabase
+from windlass._storage.memory.jobs.apply import ApplyRules
+
+
+@mutant("memory", "F1 placing", flows=True)
+def a_part_opens_with_the_first_end_before_it(patch: Patch) -> None:
+    add = FlowRows.add
+
+    def impatient(self: FlowRows, *asked: Any) -> FlowRow:
+        flow = add(self, *asked)
+        for part in flow.parts:
+            part.gate.waiting = min(part.gate.waiting, 1)
+        return flow
+
+    patch(FlowRows, "add", impatient)
+
+
+@mutant("memory", "F1 placing", flows=True)
+def a_failure_does_not_matter_to_those_that_wait_for_it(patch: Patch) -> None:
+    learn = PartRow.learn
+
+    def lenient(self: PartRow, before: Tidings, after: Tidings, *, strict: bool) -> None:
+        learn(self, before, after, strict=False)
+
+    patch(PartRow, "learn", lenient)
+
+
+@mutant("memory", "F2 counts", flows=True)
+def a_requeued_member_still_counts_as_ended(patch: Patch) -> None:
+    patch(MemoryDatabase, "bring_back", lambda self, row, now: None)
+
+
+@mutant("memory", "F3 ends", flows=True)
+def a_flow_that_continues_stays_ended(patch: Patch) -> None:
+    end = FlowRows._end
+
+    def once(self: FlowRows, flow: FlowRow, told: Tidings, now: datetime) -> None:
+        if told.over:
+            end(self, flow, told, now)
+
+    patch(FlowRows, "_end", once)
+
+
+@mutant("memory", "F4 blocked", flows=True)
+def a_failure_stops_nothing(patch: Patch) -> None:
+    look = FlowRows.look
+
+    def forgetful(self: FlowRows, part: PartRow) -> None:
+        look(self, part)
+        if part.decision is Decision.STOP:
+            self.due.pop((part.flow.asked.id, part.number), None)
+
+    patch(FlowRows, "look", forgetful)
+
+
+@mutant("memory", "F6 added", flows=True)
+def what_a_member_adds_belongs_to_no_flow(patch: Patch) -> None:
+    def outside(self: ApplyRules, row: Any, then: Sequence[Any], verb: Verb) -> None:
+        for job in then:
+            self.follow(job)
+
+    patch(ApplyRules, "follow_all", outside)
+
+
+@mutant("memory", "F7 cancelled flow", flows=True)
+def a_cancel_reaches_running_members_only(patch: Patch) -> None:
+    def sweep(self: FlowRules, flow: FlowRow, limit: int, now: datetime) -> int:
+        for seq in flow.members():
+            if self._db.rows[seq].state is State.RUNNING:
+                self._db.rows[seq].request_cancel()
+        del self._db.flows.sweeping[flow.asked.id]
+        return 1
+
+    patch(FlowRules, "_sweep", sweep)
+    patch(PartRow, "is_cancelled", property(lambda part: False))
+
+
+@mutant("memory", "F8 deletion", flows=True)
+def callbacks_are_left_when_their_flow_is_deleted(patch: Patch) -> None:
+    def delete(self: MemoryFlows, flow: FlowRow) -> int:
+        self._db.flows.remove(flow)
+        for seq in flow.members():
+            self._db.remove(self._db.rows[seq])
+        return len(flow.members())
+
+    patch(MemoryFlows, "_delete", delete)
