@@ -17,7 +17,7 @@ from windlass.errors import InvalidArgument
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["FlowRow", "flows", "parse_number", "read_live_state"]
+__all__ = ["FlowListRow", "flows", "parse_number", "read_live_state"]
 
 _SIZE = 50
 _WORDS = ("name", "key", "tenant")
@@ -25,7 +25,7 @@ _SOON = 0.01
 """Less than this part of a flow has ended: its pace does not tell yet."""
 
 
-class FlowRow(msgspec.Struct, frozen=True):
+class FlowListRow(msgspec.Struct, frozen=True):
     """One flow as its row and its page show it."""
 
     flow: FlowRecord
@@ -85,7 +85,7 @@ async def flows(visit: PageRequest) -> Response:
     return await visit.render(
         "flows.html",
         now=now,
-        rows=[FlowRow(flow, now) for flow in shown],
+        rows=[FlowListRow(flow, now) for flow in shown],
         words=words,
         narrow=any(words.values()),
         state=state,

@@ -14,7 +14,7 @@ from windlass._storage.protocol.flows import FlowGraph
 from windlass._web.flows import act_on_flow, find_flow
 from windlass._web.graph.picture import draw_flow
 from windlass._web.graph.status import PartStatus, Tally, part_statuses, tally_of
-from windlass._web.pages.flows.flow_list import FlowRow, parse_number
+from windlass._web.pages.flows.flow_list import FlowListRow, parse_number
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.paging import page_rows
 from windlass._web.request import PageRequest
@@ -34,7 +34,7 @@ _MOST_OPEN = 20
 _AFTER = {"succeeded": "", "failed": "only after a failure"}
 
 
-class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+class PartTableRow(msgspec.Struct, frozen=True, kw_only=True):
     """One part as the table shows it."""
 
     part: PartRecord
@@ -57,7 +57,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     """The place of a job in its flow."""
 
     flow: FlowRecord
-    row: PartRow
+    row: PartTableRow
     waits_for: Sequence[tuple[PartRecord, bool]]
     """The parts that it still waits for, if it is blocked."""
 
@@ -73,7 +73,7 @@ async def flow(visit: PageRequest) -> Response:
         "flow.html",
         now=now,
         flow=graph.flow,
-        row=FlowRow(graph.flow, now),
+        row=FlowListRow(graph.flow, now),
         picture=draw_flow(graph.flow, graph.parts, opened),
         opened=opened,
         rows=_rows(graph, shown.rows),
@@ -141,16 +141,16 @@ async def place_of(admin: Admin, job: JobRecord) -> JobPlace | None:
     return JobPlace(graph.flow, row, waits_for[:_MOST_NAMED] if job.blocked else [])
 
 
-def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartRow]:
+def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartTableRow]:
     by_number: Mapping[int, PartRecord] = {one.number: one for one in graph.parts}
     statuses = part_statuses(graph.flow, graph.parts)
-    rows: list[PartRow] = []
+    rows: list[PartTableRow] = []
     for one in wanted:
         named = [edge for edge in one.after if edge.part in by_number]
         if one.kind is PartKind.END:
             named = []  # it waits for all of them
         rows.append(
-            PartRow(
+            PartTableRow(
                 part=one,
                 status=statuses[one.number],
                 tally=tally_of([one]),
