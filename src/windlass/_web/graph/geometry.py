@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,8 @@ _BETWEEN = 44.0
 _ROOM = 2.0
 """More for each line between them …"""
 _MOST_ROOM = 120.0
-_PASSES = 4
+_PASSES = 8
+"""Over all layers, there and back."""
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -107,7 +108,9 @@ def spread(wanted: Sequence[float], heights: Sequence[float], gap: float = GAP) 
 
 
 def _middles(columns: Columns, heights: Sequence[Sequence[float]]) -> dict[int, float]:
-    """Draw each node to the middle of its neighbours, from the left, from the right, and again."""
+    """Draw each node to the middle of its neighbours: first of those on the left, then of those on
+    the right, at last of both.
+    """
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
     for line in columns.lines:
@@ -118,18 +121,25 @@ def _middles(columns: Columns, heights: Sequence[Sequence[float]]) -> dict[int, 
         packed = spread([0.0] * len(column), tall)
         middles.update(zip(column, packed, strict=True))
     for turn in range(_PASSES):
-        neighbours = after if turn % 2 else before
-        order = range(len(heights) - 1, -1, -1) if turn % 2 else range(len(heights))
+        sides = ((before,), (after,))[turn] if turn < 2 else (before, after)
+        order = range(len(heights)) if turn % 2 == 0 else range(len(heights) - 1, -1, -1)
         for layer in order:
             column = columns.columns[layer]
-            wanted = [_mean([middles[other] for other in neighbours.get(node, ())], middles[node])
-                      for node in column]  # fmt: skip
+            wanted = [_pull(node, sides, middles) for node in column]
             middles.update(zip(column, spread(wanted, heights[layer]), strict=True))
     return middles
 
 
-def _mean(values: Sequence[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
+def _pull(
+    node: int, sides: Sequence[Mapping[int, Sequence[int]]], middles: Mapping[int, float]
+) -> float:
+    """Return where its neighbours want a node. Both sides count the same, however many they are."""
+    means = [
+        sum(middles[other] for other in found) / len(found)
+        for side in sides
+        if (found := side.get(node))
+    ]
+    return sum(means) / len(means) if means else middles[node]
 
 
 def _lefts(columns: Columns, widths: Sequence[float]) -> list[float]:
