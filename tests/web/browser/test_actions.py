@@ -15,6 +15,7 @@ from tests.web.browser.conftest import Scene
 from tests.web.browser.driver import CHROMIUM, Watched
 from tests.web.browser.page_walk import walking
 from windlass import Flow, Rate, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
@@ -185,6 +186,7 @@ async def test_a_flow_is_cancelled_and_retried(scene: Scene) -> None:
         page = await clerk.tab.open(f"/flows/{run.id}")
         badge = page.locator("h1 .badge").first
         await clerk.order("/flows/cancel", "Cancel", "Cancel flow", "Flow walked through is")
+        await (await parts_of(app).storage()).flows.settle(10)  # as workers do, from time to time
         await expect(badge).to_have_text("cancelled")  # the page follows by itself
         await expect(page.locator(".graph .box.end .state")).to_have_text("cancelled")
         await clerk.order("/flows/retry", "Retry", "Retry flow", "is running again.")

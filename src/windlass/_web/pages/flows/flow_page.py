@@ -47,8 +47,8 @@ class PartTableRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """What kind of part it is, and when it runs."""
-        kind = {PartKind.JOIN: "join", PartKind.END: "end", PartKind.CALLBACK: "callback"}
+        """The kind of the part, and when it runs."""
+        kind = {PartKind.JOIN: "join", PartKind.CALLBACK: "callback"}
         words = (kind.get(self.part.kind, ""), _AFTER[self.part.when])
         return ", ".join(word for word in words if word)
 
