@@ -3,8 +3,9 @@
 The commit is checked out into a temporary git worktree. Its package and that of the working tree
 are measured by the same code, each in processes of its own that import nothing of the other, in
 rounds that take turns and change who comes first: no-op jobs drained by one worker, with the
-processor time that worker and server spend on one job; jobs stored by ``enqueue_many``, a thousand
-single ones at once, and one at a time. The figures are medians of nine rounds.
+processor time that worker and server spend on one job; the same under limits, as a share of the
+plain drain of the same commit; jobs stored by ``enqueue_many``, a thousand single ones at once, and
+one at a time. The figures are medians of nine rounds.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pathlib import Path
 from benchmarks import plain
 from benchmarks.child import child, run, sources
 from benchmarks.figure import Figure, Target, Unit
+from benchmarks.limits import LIMITED, SLOTS
 from benchmarks.place import Place
 from benchmarks.stage import Listener, Rounds, Stage
 
 __all__ = ["ROOT", "UnknownCommit", "checked_out", "measure"]
 
 ROOT = Path(__file__).resolve().parents[1]
-SLOTS = 200
 LEAST = Target("at least", 0.95, "ratio")
 """No rate may lose more than five parts in a hundred."""
 MOST = Target("at most", 1.03, "ratio")
@@ -71,6 +72,7 @@ async def measure(stage: Stage, tree: Path, commit: str) -> list[Figure]:
     jobs = sizes.against_jobs
     works: dict[str, Way] = {
         "drain": functools.partial(_drain, place, jobs),
+        **{kind: functools.partial(_limited, place, jobs, kind) for kind in LIMITED},
         "enqueue": functools.partial(_enqueue, place, jobs, sizes.against_lone),
     }
     ways: dict[tuple[str, str], Way] = {}
@@ -91,14 +93,15 @@ async def measure(stage: Stage, tree: Path, commit: str) -> list[Figure]:
         _figure("bulk", "enqueue_many", rounds, commit),
         _figure("at_once", "single enqueues at once", rounds, commit),
         _figure("lone", "a lone enqueue", rounds, commit),
+        *(_share(kind, rounds, commit) for kind in LIMITED),
     ]
 
 
-async def _drain(place: Place, jobs: int) -> Answer:
+async def _drain(place: Place, jobs: int, kind: str = "plain") -> Answer:
     with place.scratch() as url:
-        await run(plain.put, url=url, jobs=jobs)
+        await run(plain.put, url=url, jobs=jobs, kind=kind)
         place.settle(url)
-        async with child(plain.drain, url=url, jobs=jobs, slots=SLOTS) as worker:
+        async with child(plain.drain, url=url, jobs=jobs, slots=SLOTS, kind=kind) as worker:
             await worker.hear()
             before = place.processor_seconds()
             told = await worker.ask("start")
@@ -111,6 +114,10 @@ async def _drain(place: Place, jobs: int) -> Answer:
         "worker": told["processor"] / jobs * 1e6,
         "server": server / jobs * 1e6,
     }
+
+
+async def _limited(place: Place, jobs: int, kind: str) -> Answer:
+    return {kind: (await _drain(place, jobs, kind))["drain"]}
 
 
 async def _enqueue(place: Place, jobs: int, lone: int) -> Answer:
@@ -155,6 +162,20 @@ def _figure(
         yardstick_name=commit,
         target=target,
         note=f"now {rounds.spread('now')}; before {rounds.spread('before')}",
+    )
+
+
+def _share(kind: str, measured: Mapping[str, Rounds], commit: str) -> Figure:
+    """Say what is left of the plain drain under a limit, now and before."""
+    drains, rounds = measured["drain"], measured[kind]
+    return Figure(
+        name=f"against_{kind}",
+        title=f"drain, {LIMITED[kind]}, against {commit}",
+        measured=100 * rounds["now"] / drains["now"],
+        unit="% of plain",
+        yardstick=100 * rounds["before"] / drains["before"],
+        yardstick_name=commit,
+        note=f"{rounds['now']:,.0f} jobs/s now, {rounds['before']:,.0f} before",
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["Figure", "Target", "Unit", "percentile"]
 
-Unit = Literal["jobs/s", "ms", "µs", "MB", "% of a core"]
+Unit = Literal["jobs/s", "ms", "µs", "MB", "% of a core", "% of plain"]
 
 
 class Target(msgspec.Struct, frozen=True):

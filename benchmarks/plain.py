@@ -14,6 +14,7 @@ from typing import Any
 
 import windlass
 from benchmarks.child import answer, requests
+from benchmarks.limits import LIMITS, TENANTS
 from windlass import Windlass
 
 __all__ = ["drain", "located", "produce", "put"]
@@ -24,14 +25,14 @@ _LOOK = 0.005
 
 
 class _App:
-    """An app with one task that does nothing but count its runs."""
+    """An app with one task that does nothing but count its runs, with the limits of its kind."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, kind: str = "plain") -> None:
         self.windlass = Windlass(url)
         self.runs = 0
         self._wanted, self._reached = 0, asyncio.Event()
 
-        @self.windlass.task(name="noop")
+        @self.windlass.task(name="noop", limits=LIMITS[kind])
         async def noop(
             recipient: str,  # noqa: ARG001 -- as large as a real call
             subject: str,  # noqa: ARG001
@@ -63,7 +64,9 @@ class _App:
 
     def calls(self, count: int) -> list[Any]:
         return [
-            self.noop.call(f"{number}@example.com", "Your order is on its way", "shipped", number)
+            self.noop.call(
+                f"{number}@example.com", "Your order is on its way", "shipped", number % TENANTS
+            )
             for number in range(count)
         ]
 
@@ -73,9 +76,9 @@ def located() -> str:
     return str(Path(str(windlass.__file__)).resolve())
 
 
-async def put(url: str, jobs: int) -> str:
-    """Store jobs that do nothing."""
-    app = _App(url)
+async def put(url: str, jobs: int, kind: str) -> str:
+    """Store jobs that do nothing, limited or plain."""
+    app = _App(url, kind)
     async with app.windlass:
         await app.store(app.calls(jobs))
     return "done"
@@ -87,14 +90,14 @@ async def _load() -> None:
         await worker.wait()
 
 
-async def drain(url: str, jobs: int, slots: int) -> None:
+async def drain(url: str, jobs: int, slots: int, kind: str) -> None:
     """Run all jobs with one worker when asked; answer with the seconds and processor seconds.
 
     Both are counted from before the worker is made, its registration and threads included, to the
     last stored finish. Its modules are imported before that. Looking for the last finish costs a
     few milliseconds, on both sides alike.
     """
-    app = _App(url)
+    app = _App(url, kind)
     async with app.windlass:
         await app.is_drained()  # opens the store
         await _load()

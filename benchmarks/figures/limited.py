@@ -21,29 +21,17 @@ from benchmarks.child import run
 from benchmarks.figure import Figure, Target
 from benchmarks.figures.flat import CLAIM, enlist
 from benchmarks.figures.lanes import OWN, SHARED, fill_lanes
+from benchmarks.limits import LIMITED, LIMITS, SLOTS, TENANTS
 from benchmarks.place import Place
 from benchmarks.stage import Rounds, Stage, alternate
 from benchmarks.worker import make_calls, store
-from windlass import Limit, Rate, Windlass
+from windlass import Limit, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.jobs import Want
 from windlass._tasks.task import Task
 
 __all__ = ["claim_in_turn", "drain_queue", "fill_queue", "measure"]
-
-SLOTS, TENANTS = 200, 1_000
-LIMITS: dict[str, Sequence[Limit]] = {
-    "plain": [],
-    "shared": [Limit("pool", concurrency=SLOTS)],
-    "tenants": [Limit("tenant", concurrency=2, key="{user}")],
-    "rate": [Limit("meter", rate=Rate(1_000_000, per=1, burst=1_000_000))],
-}
-TITLES = {
-    "shared": "one shared concurrency limit",
-    "tenants": f"{TENANTS:,} tenants, two jobs each",
-    "rate": "a rate that never closes",
-}
 
 
 async def measure(stage: Stage) -> list[Figure]:
@@ -94,7 +82,7 @@ def _against_plain(what: str, rounds: Rounds) -> list[Figure]:
             target=Target("at least", 0.5, "ratio"),
             note=rounds.spread(kind),
         )
-        for kind, title in TITLES.items()
+        for kind, title in LIMITED.items()
     ]
 
 

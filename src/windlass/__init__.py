@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from windlass._core.values.payload import Secret
     from windlass._plugins.registrar import Plugin, Registrar
     from windlass._tasks.context import Context, SoftTimeout, current
-    from windlass._tasks.flow import Flow, Group, Node, ended
+    from windlass._tasks.flows.flow import Flow, Group, Node, ended
     from windlass._tasks.follow_ups import Failure, Success
     from windlass._tasks.handle import Job
     from windlass._tasks.limits import Limit
@@ -85,15 +85,15 @@ else:
         "Done": "_core.flows.results",
         "Every": "_core.schedule.rules",
         "Failure": "_tasks.follow_ups",
-        "Flow": "_tasks.flow",
+        "Flow": "_tasks.flows.flow",
         "FlowRun": "_client.flow_run",
         "GiveUp": "_core.job.control",
         "Grants": "_core.values.grants",
-        "Group": "_tasks.flow",
+        "Group": "_tasks.flows.flow",
         "Job": "_tasks.handle",
         "Limit": "_tasks.limits",
         "Manual": "_core.schedule.rules",
-        "Node": "_tasks.flow",
+        "Node": "_tasks.flows.flow",
         "Once": "_core.schedule.rules",
         "Plugin": "_plugins.registrar",
         "PreviousRun": "_core.schedule.previous_run",
@@ -112,7 +112,7 @@ else:
         "Unique": "_tasks.unique",
         "Windlass": "_app.app",
         "current": "_tasks.context",
-        "ended": "_tasks.flow",
+        "ended": "_tasks.flows.flow",
     }
 
     def __getattr__(name: str) -> object:

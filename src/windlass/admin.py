@@ -12,6 +12,7 @@ from windlass._admin.doctor.finding import Finding
 from windlass._admin.errors import ErrorAdmin
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.explain import Explanation
+from windlass._admin.flows.flows import FlowAdmin
 from windlass._admin.jobs.bulk import BulkProgress, BulkReport
 from windlass._admin.jobs.events import EventFilter, EventPage
 from windlass._admin.jobs.jobs import JobAdmin
@@ -27,6 +28,7 @@ from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin, StorageReport
 from windlass._admin.tasks import TaskAdmin, TaskReport
 from windlass._admin.workers import WorkerAdmin
+from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
 from windlass._core.stats.gauges import GaugePoint, GaugeSeries
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
@@ -40,8 +42,9 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord, LogChunk
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import WorkerRecord
 
@@ -72,6 +75,10 @@ __all__ = [
     "EventRecord",
     "Explanation",
     "Finding",
+    "FlowAdmin",
+    "FlowGraph",
+    "FlowRecord",
+    "FlowState",
     "GaugePoint",
     "GaugeSeries",
     "JobAdmin",
@@ -84,6 +91,7 @@ __all__ = [
     "LogChunk",
     "OverviewAdmin",
     "Page",
+    "PartRecord",
     "PluginAdmin",
     "PluginReport",
     "PluginSchedule",

@@ -4,11 +4,23 @@ A backend is an object that satisfies `Storage`; the docstrings of the stores sa
 promises. ``windlass.testing.conformance`` holds the same contract as tests.
 """
 
+from windlass._core.flows.flow import (
+    Edge,
+    FlowRecord,
+    FlowState,
+    NewFlow,
+    NewPart,
+    PartKind,
+    PartRecord,
+    When,
+)
 from windlass._core.job.job import (
     Attempt,
     AttemptError,
     Claim,
     ClaimedJob,
+    FlowId,
+    FlowPlace,
     FollowUp,
     JobId,
     JobRecord,
@@ -49,7 +61,15 @@ from windlass._storage.protocol.admin import (
     TaskLook,
 )
 from windlass._storage.protocol.copy import CopiedRecord, CopyStore, StoredJob
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page
+from windlass._storage.protocol.flows import (
+    FlowAction,
+    FlowFilter,
+    FlowGraph,
+    FlowStore,
+    Member,
+    Recounted,
+    StartedFlow,
+)
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -64,6 +84,7 @@ from windlass._storage.protocol.jobs import (
 )
 from windlass._storage.protocol.journal import EventRecord, JournalStore, LogChunk, LogLine
 from windlass._storage.protocol.limits import BreakerLook, LimitState, LimitStore
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, Page
 from windlass._storage.protocol.maintenance import MaintenanceStore
 from windlass._storage.protocol.queues import QueueRecord, QueueStore
 from windlass._storage.protocol.schedules import (
@@ -124,10 +145,19 @@ __all__ = [
     "Discard",
     "DueSchedules",
     "Duty",
+    "Edge",
     "Edit",
     "ErrorGroup",
     "ErrorLook",
     "EventRecord",
+    "FlowAction",
+    "FlowFilter",
+    "FlowGraph",
+    "FlowId",
+    "FlowPlace",
+    "FlowRecord",
+    "FlowState",
+    "FlowStore",
     "FollowUp",
     "Gauge",
     "GaugeRow",
@@ -150,12 +180,17 @@ __all__ = [
     "LogChunk",
     "LogLine",
     "MaintenanceStore",
+    "Member",
     "Named",
+    "NewFlow",
     "NewJob",
+    "NewPart",
     "OnConflict",
     "OnLost",
     "Outlook",
     "Page",
+    "PartKind",
+    "PartRecord",
     "Progress",
     "QueueCounts",
     "QueueRecord",
@@ -163,6 +198,7 @@ __all__ = [
     "QueueStore",
     "Rate",
     "Readings",
+    "Recounted",
     "Requeue",
     "Rollup",
     "RunNow",
@@ -173,6 +209,7 @@ __all__ = [
     "Settled",
     "Shown",
     "Standing",
+    "StartedFlow",
     "State",
     "Storage",
     "StoredJob",
@@ -191,6 +228,7 @@ __all__ = [
     "Verdict",
     "Wakeups",
     "Want",
+    "When",
     "Window",
     "WorkHints",
     "WorkerRecord",

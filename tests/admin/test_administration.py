@@ -7,8 +7,8 @@ import pytest
 from tests.admin.fixtures import a_failed_job, admin_of, stored
 from windlass._core.job.outcome import Lost, Raised
 from windlass._core.job.state import Shown, State
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import KeyConflict, WrongState
 from windlass.testing._clock import VirtualClock

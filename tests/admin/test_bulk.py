@@ -24,8 +24,8 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import InvalidArgument, JobNotFound
 from windlass.testing._clock import VirtualClock

@@ -14,7 +14,7 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.limits.queue_settings import QueueSettings
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.admin import Explanation
 from windlass.testing._clock import VirtualClock

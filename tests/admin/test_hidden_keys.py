@@ -15,7 +15,7 @@ from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId
 from windlass._core.values.hidden_keys import mask_digests
 from windlass._storage.protocol.actions import Cancel, RunNow
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import InvalidArgument, JobFailed, KeyConflict
 

@@ -13,7 +13,7 @@ from windlass._core.job.ids import id_patterns_of, short_id
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._storage.memory.admin.admin import MemoryAdmin
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import AmbiguousId, JobNotFound
 from windlass.testing.conformance.steps import a_job, add
 

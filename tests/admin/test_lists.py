@@ -18,8 +18,8 @@ from windlass._core.limits.breaker import Breaker, BreakerState
 from windlass._core.limits.limit import LimitSpec
 from windlass._schedules.edits import decoded as read_schedule
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
-from windlass._storage.protocol.list_order import default_order, possible_orders
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.lists.list_order import default_order, possible_orders
 from windlass._storage.protocol.schedules import ScheduleRow
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import breaker_name

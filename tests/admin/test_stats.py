@@ -12,7 +12,7 @@ from windlass import Backoff, Windlass
 from windlass._admin import queues
 from windlass._app.parts import parts_of
 from windlass._core.job.state import Shown, State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.admin import TaskReport
 from windlass.errors import InvalidArgument

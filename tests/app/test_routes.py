@@ -10,7 +10,7 @@ import pytest
 from windlass import Every, Failure, Success, Windlass
 from windlass._app.parts import parts_of
 from windlass._settings.load import load_settings
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import ConfigError
 
 ROUTES = {"reports.daily": "fast", "reports.*": "slow", "*.tell": "mail"}

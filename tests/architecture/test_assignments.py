@@ -41,7 +41,7 @@ KEPT: dict[str, str] = {
     "_system/forks.py _inherited": "forks: what a parent opened",
     "_system/forks.py _opened": "forks: what a child must hold",
     "_system/forks.py _renewed": "forks: what a child starts anew",
-    "_tasks/context.py _MAKING": (
+    "_tasks/cancel_token.py _MAKING": (
         "a lock for the first use of a token; one for each would cost more than a no-op job"
     ),
     "integrations/django/_project.py PROJECT": (

@@ -42,7 +42,9 @@ PUBLIC_TREES = (
 LOADED_BY_NAME = frozenset({"windlass.__main__", "windlass.testing.fixtures"})
 """Modules that users do not import: ``python -m windlass`` and pytest load them."""
 
-FULLER: Mapping[str, str] = {}
+FULLER: Mapping[str, str] = {
+    "src/windlass/_app/blocking_admin": "generated: one module for each part of the admin",
+}
 """Folders that may hold more modules, each with its reason."""
 
 SAME_NAME: Mapping[str, str] = {

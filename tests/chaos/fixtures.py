@@ -12,7 +12,7 @@ import msgspec
 from tests.servers.proxy import Loss, Match, Proxy
 from tests.servers.wire_protocols import PostgresWire, RedisWire
 from windlass._storage.postgres import open_postgres
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._system.seams import SYSTEM_CLOCK, Clock

@@ -34,9 +34,9 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.journal import LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart

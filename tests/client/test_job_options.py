@@ -12,7 +12,7 @@ import pytest
 from windlass import Backoff, Context, GiveUp, Retry, Windlass
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import WrongState
 from windlass.testing import VirtualClock, drain, drain_all, isolated
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from windlass import Every, Failure, Limit, Secret, Unique, Windlass
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.testing import drain, isolated
 
 LIMIT = Limit("cards", concurrency=1, key="{card}")

@@ -15,7 +15,7 @@ from tests.integrations.conftest import SETTINGS
 from tests.integrations.programs import complaint, run
 from windlass import Windlass
 from windlass._app.parts import parts_of
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import PayloadError, UnknownTask
 from windlass.integrations.django import TARGET, enqueue_on_commit, get_app, on_commit
 

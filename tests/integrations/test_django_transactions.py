@@ -14,7 +14,7 @@ from django.test import override_settings
 from tests.integrations.programs import run
 from tests.integrations.shopfront.interface import task_enqueued
 from windlass import Windlass
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 PROGRAM = """
 import sys

@@ -26,7 +26,7 @@ from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass._observe.log import EventLog, HumanFormatter, JsonFormatter
 from windlass._storage.protocol.actions import RunNow
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.testing import isolated
 
 ANNOTATED, NAMED, NESTED = "canary-annotated-41", "canary-named-42", "canary-nested-43"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.plugins.process_app import app, mailer
 from windlass import testing
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 
 async def test_a_child_process_leads_no_further_than_the_worker_does() -> None:

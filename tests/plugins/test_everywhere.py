@@ -15,7 +15,7 @@ from windlass import Breaker, Context, Every, Grants, Registrar, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._schedules.edits import UNINSTALLED
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._system.seams import Seams
 
 GRANTS = Grants(tasks=True, schedules=True, queues=["default"], max_running=2)

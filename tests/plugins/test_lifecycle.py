@@ -18,7 +18,7 @@ from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._schedules.edits import UNINSTALLED
 from windlass._storage.open import StorageOpener
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerState
 from windlass.errors import StorageUnavailable, UnknownTask

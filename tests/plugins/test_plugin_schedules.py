@@ -15,7 +15,7 @@ from tests.plugins.fakes import EVERYTHING, Some
 from tests.worker.fixtures import World, simulate, working
 from windlass import Backoff, Context, Every, GiveUp, Registrar, Retry, Snooze
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 Run = Callable[[Context], Awaitable[object]]
 

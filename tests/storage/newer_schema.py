@@ -14,13 +14,13 @@ _RAISE = """
 INSERT INTO windlass.schema_versions (version)
 SELECT (max(version) / 100 + 1) * 100 FROM windlass.schema_versions
 """
-_LOWER = "DELETE FROM windlass.schema_versions WHERE version >= 100"
+_LOWER = "DELETE FROM windlass.schema_versions WHERE version > $1"
 
 
 async def downgraded(storage: Storage) -> None:
     """Leave a schema that is used again as it was."""
     if isinstance(storage, PostgresStorage):
-        await storage._db.fetch(storage._db.sql(_LOWER))
+        await storage._db.fetch(storage._db.sql(_LOWER), storage._db.known)
 
 
 async def upgraded(storage: Storage) -> None:
@@ -29,7 +29,8 @@ async def upgraded(storage: Storage) -> None:
         case MemoryStorage():
             storage._db.version += 1
         case SqliteStorage():
-            await storage._db.write(lambda connection, _: connection.pragma("user_version", 100))
+            newer = storage._db.last_known + 1
+            await storage._db.write(lambda connection, _: connection.pragma("user_version", newer))
         case PostgresStorage():
             await storage._db.fetch(storage._db.sql(_RAISE), again=False)
         case RedisStorage():

@@ -92,6 +92,46 @@ class TestClaims:
         assert ids(await claim(storage, 150)) == made[:60]
         assert await claim(storage, 150) == []
 
+    async def test_a_lane_comes_again_in_one_claim_where_its_next_job_goes_before_others(
+        self, storage: Storage
+    ) -> None:
+        await at_most(storage, own=3)
+        urgent, second, plain, third, other, last = await add(
+            storage,
+            limited("own:a", priority=-1),
+            limited("own:a"),
+            a_job(priority=1),
+            limited("own:a", priority=2),
+            limited("own:b", priority=3),
+            limited("own:a", priority=3),
+        )
+        jobs = await claim(storage, 6)
+        assert ids(jobs) == [urgent, second, plain, third, other]
+        await end(storage, succeed(jobs[0], by="w1", result=None))
+        assert ids(await claim(storage, 6)) == [last]
+
+    async def test_a_lane_joins_the_group_of_a_lane_that_the_same_claim_took_from(
+        self, storage: Storage
+    ) -> None:
+        await at_most(storage, own=1)
+        first, both, behind = await add(
+            storage, limited("own:b"), limited("own:a", "own:b"), limited("own:b")
+        )
+        (running,) = await claim(storage, 3)
+        assert running.claim.job == first
+        assert await claim(storage, 3) == []
+        await end(storage, succeed(running, by="w1", result=None))
+        assert await finish_all(storage, 3) == [both, behind]
+
+    async def test_an_urgent_job_moves_a_lane_to_the_front_after_claims_from_it(
+        self, storage: Storage
+    ) -> None:
+        await at_most(storage, own=9)
+        made = await add(storage, *(limited(f"own:{n % 3}") for n in range(9)))
+        assert ids(await claim(storage, 4)) == made[:4]
+        (urgent,) = await add(storage, limited("own:2", priority=-1))
+        assert ids(await claim(storage, 9)) == [urgent, *made[4:]]
+
     async def test_fresh_retried_expiring_and_expired_jobs_share_a_lane(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

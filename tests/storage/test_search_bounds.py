@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.testing.conformance.steps import a_job, add
 

@@ -21,8 +21,8 @@ from windlass._core.job.job import AttemptError, LimitUse, NewJob, Progress
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import fail, succeed
 from windlass._core.limits.limit import LimitSpec
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import CancelAnswer, Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.transactions import ClaimEnd
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._system.seams import new_job_id

@@ -464,6 +464,53 @@ def test_flow_control_is_typed(tmp_path: Path) -> None:
     check(tmp_path, FLOW)
 
 
+GRAPHS = """
+from windlass import Flow, FlowRun, Group, Node, Results, ended
+
+@app.task
+async def total(parts: Results[int]) -> float:
+    return 0.5
+
+@app.task
+async def tell(amount: float, to: str) -> str:
+    return to
+
+@app.task
+async def words(parts: Results[str]) -> None: ...
+
+async def main() -> None:
+    flow = Flow("sum", on_failed=tell.call(0.1, "ops"), key="one", expires="2h", priority=-1)
+    sent = flow.add(send.call("a", subject="b"))
+    one: Node[int] = sent
+    wrong: Node[str] = sent  # E: assignment
+    rows = flow.map(send, ["a", "b"], subject="c")
+    many: Group[int] = rows
+    flow.map(send, [1, 2], subject="c")  # E: arg-type
+    flow.map(send, ["a"], subject=1)  # E: arg-type
+    flow.map(send, ["a"])  # E: call-arg
+    added = flow.add(total.call(rows.results), after=[sent, ended(rows)], when="ended")
+    flow.add(words.call(rows.results))  # E: arg-type
+    flow.add(tell.call(sent.result, "ada"), after=rows)
+    flow.add(tell.call("no number", "ada"))  # E: arg-type
+    last: Node[str] = added.then(tell, "ada")
+    added.then(tell, 5)  # E: arg-type
+    last.then(tell, "ada")  # E: arg-type
+    flow.add(send.call("a", subject="b"), when="later")  # E: arg-type
+    flow.add(send.call("a", subject="b"), after="rows")  # E: arg-type
+    run: FlowRun = await app.start(flow)
+    amount: float = await run.result(added)
+    text: str = await run.result(added)  # E: assignment
+    async for number in run.results(rows):
+        number.upper()  # E: attr-defined
+    await app.start("flow")  # E: arg-type
+    app.blocking.start(flow)
+"""
+
+
+def test_flows_are_typed(tmp_path: Path) -> None:
+    check(tmp_path, GRAPHS)
+
+
 BLOCKING = """
 from collections.abc import Sequence
 from windlass import Every, Rate
@@ -572,7 +619,7 @@ def pyright(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, set[int]]]:
 def test_pyright_finds_the_same_lines(
     pyright: Callable[[dict[str, str]], dict[str, set[int]]],
 ) -> None:
-    given = [*(case.values[0] for case in (*RIGHT, *WRONG)), FLOW, SCHEDULES]
+    given = [*(case.values[0] for case in (*RIGHT, *WRONG)), FLOW, GRAPHS, SCHEDULES]
     programs = {f"program_{n}": HEAD + str(text) for n, text in enumerate(given)}
     found = pyright(programs)
     for name, text in programs.items():

@@ -19,7 +19,7 @@ from tests.web.fixtures import (
     stocked,
 )
 from windlass._app.parts import parts_of
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass._web.security.roles import Role
 

@@ -22,7 +22,7 @@ from benchmarks.figures.flat import build, build_by_store
 from benchmarks.stage import Stage
 from benchmarks.worker import App
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["look", "measure", "open_pages"]
 

@@ -6,7 +6,7 @@ from windlass._admin.audit import AuditAdmin
 from windlass._admin.breakers import BreakerAdmin
 from windlass._admin.doctor.doctor import DoctorAdmin
 from windlass._admin.errors import ErrorAdmin
-from windlass._admin.flows import FlowAdmin
+from windlass._admin.flows.flows import FlowAdmin
 from windlass._admin.jobs.jobs import JobAdmin
 from windlass._admin.limits import LimitAdmin
 from windlass._admin.overview import OverviewAdmin

@@ -13,7 +13,7 @@ from windlass._admin.schedules import ScheduleAdmin
 from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import Cursor, JobFilter, Page
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, Page
 from windlass.errors import StorageError
 
 __all__ = ["JobLine", "JobList", "OverviewAdmin", "Snapshot"]

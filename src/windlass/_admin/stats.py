@@ -25,7 +25,7 @@ from windlass._core.stats.series import (
     step_start,
 )
 from windlass._core.values.instants import aware, duration
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["StatsAdmin"]
 

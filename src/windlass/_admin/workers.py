@@ -10,7 +10,7 @@ from windlass._admin.jobs.redaction import redacted_page
 from windlass._admin.session import AdminSession, SweepReport
 from windlass._core.job.state import State
 from windlass._core.values.names import shown
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._storage.protocol.workers import Duty, WorkerRecord, WorkerState
 from windlass.errors import InvalidArgument, suggestion
 

@@ -36,7 +36,7 @@ from windlass._tasks.decorators import (
     TaskDecorator,
     TaskKeywords,
 )
-from windlass._tasks.flow import Flow
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.handle import Job
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.services import AttachedServices
@@ -247,18 +247,12 @@ class Windlass:
         """
         return Job(self._parts.producer, id_as_stored(job_id), created=False, task=None)
 
-    # --- flows ---
-
     async def start(self, flow: Flow) -> FlowRun:
-        """Store a flow, whole or not at all, and return its handle.
-
-        After an error, start the same flow again: what was stored is not stored twice. If a running
-        flow holds its ``key``, the handle is that flow's, with ``created=False``.
-        """
+        """Store a flow, whole or not at all. After an error, start the same flow again."""
         return await self._parts.producer.start(flow)
 
     def flow_run(self, flow_id: str | UUID) -> FlowRun:
-        """Return a handle for the id of a flow. It reads nothing until you call its methods."""
+        """Return a handle for the id of a flow."""
         return FlowRun(self._parts.producer, FlowId(id_as_stored(flow_id)), created=False)
 
     def worker(

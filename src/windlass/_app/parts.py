@@ -74,8 +74,7 @@ class AppParts:
             outbox,
             loop,
             payload_limit=settings.payload_limit,
-            cancel=self._cancel,
-            act_on_flow=self._act_on_flow,
+            actions=self,
         )
         self.registration: TaskRegistration = TaskRegistration(self.tasks, self.producer)
         self.blocking: BlockingClient = BlockingClient(
@@ -179,10 +178,12 @@ class AppParts:
     async def _sweep(self) -> SweepReport:
         return await self.workers.sweep()
 
-    async def _cancel(self, job: JobId, children: bool) -> CancelAnswer:  # noqa: FBT001
+    async def cancel(self, job: JobId, children: bool, /) -> CancelAnswer:  # noqa: FBT001
+        """Cancel a job as an operator does."""
         return await self.admin.jobs.cancel(job, children=children)
 
-    async def _act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
+    async def act_on_flow(self, flow: FlowId, action: FlowAction, /) -> ActionResult:
+        """Cancel or retry a flow as an operator does."""
         flows = self.admin.flows
         return await (flows.cancel(flow) if action == "cancel" else flows.retry(flow))
 

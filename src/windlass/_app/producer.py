@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.named_task import NamedTask, call_by_name, check_task_name
@@ -14,7 +14,7 @@ from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.flows.flow import FlowRecord
-from windlass._core.flows.pending import has_pending
+from windlass._core.flows.pending import PENDING, has_pending
 from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
 from windlass._core.job.job import ClaimedJob, FlowId, JobId, JobRecord, NewJob
@@ -24,12 +24,12 @@ from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
-from windlass._tasks.call import CallKeywords
+from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
-from windlass._tasks.flow import Flow, refuse_pending
+from windlass._tasks.flows.flow import Flow
+from windlass._tasks.flows.plan import refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
-from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
 from windlass.errors import InvalidArgument
@@ -40,6 +40,18 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 R = TypeVar("R")
+
+
+class StoredActions(Protocol):
+    """Acts on stored jobs and flows, with audit records."""
+
+    async def cancel(self, job: JobId, children: bool, /) -> CancelAnswer:  # noqa: FBT001
+        """Cancel a job, and the jobs below it if asked to."""
+        ...
+
+    async def act_on_flow(self, flow: FlowId, action: FlowAction, /) -> ActionResult:
+        """Cancel or retry a flow."""
+        ...
 
 
 class Producer:
@@ -54,17 +66,15 @@ class Producer:
         loop: BlockingLoop,
         *,
         payload_limit: int,
-        cancel: Callable[[JobId, bool], Awaitable[CancelAnswer]],
-        act_on_flow: Callable[[FlowId, FlowAction], Awaitable[ActionResult]],
+        actions: StoredActions,
     ) -> None:
-        """Keep the parts. ``loop`` runs blocking calls; ``cancel`` cancels a job, and the jobs
-        below it if asked to, with an audit record.
+        """Keep the parts. ``loop`` runs blocking calls; ``actions`` acts on stored jobs
+        and flows, with audit records.
         """
         self._connections = connections
         self._outbox = outbox
         self._loop = loop
-        self._cancel = cancel
-        self._act_on_flow = act_on_flow
+        self._actions = actions
         self._inheritance = OptionInheritance()
         self._stand_in = functools.lru_cache(maxsize=1000)(functools.partial(NamedTask, self))
         self.tasks = tasks
@@ -98,7 +108,7 @@ class Producer:
         """Return a call with what it inherits from the running job. Refuse tasks of other apps."""
         if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
-        if has_pending(call.payload):
+        if call.payload.startswith(PENDING):  # no call: it is asked of every single enqueue
             refuse_pending(call)
         if (context := RUN.get(None)) is not None:
             call = self._inheritance.inherit(call, context.claimed)
@@ -261,22 +271,22 @@ class Producer:
 
     async def flow_graph(self, flow: FlowId) -> FlowGraph:
         """Read the stored flow; FlowNotFound."""
-        return await (await self._connections.client()).flow_graph(flow)
+        return await (await self._connections.client()).flows.graph(flow)
 
     async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for the end of a flow."""
-        return await (await self._connections.client()).wait_for_flow(flow, timeout)
+        return await (await self._connections.client()).flows.wait(flow, timeout)
 
     async def flow_page(
         self, flow: FlowId, part: int, *, after: int, limit: int
     ) -> Sequence[Outcome]:
         """Read jobs of a part."""
         client = await self._connections.client()
-        return await client.flow_page(flow, part, after=after, limit=limit)
+        return await client.flows.page(flow, part, after=after, limit=limit)
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
         """Cancel or retry a flow, with an audit record."""
-        return await self._act_on_flow(flow, action)
+        return await self._actions.act_on_flow(flow, action)
 
     # --- what handles ask ---
 
@@ -291,4 +301,4 @@ class Producer:
 
     async def cancel(self, job: JobId, *, children: bool = False) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self._cancel(job, children)
+        return await self._actions.cancel(job, children)

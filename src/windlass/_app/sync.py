@@ -15,7 +15,7 @@ from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
-from windlass._tasks.flow import Flow
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.handle import Job
 
 if TYPE_CHECKING:

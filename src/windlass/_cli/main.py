@@ -30,6 +30,9 @@ _COMMANDS = {
     "jobs": _CommandEntry(
         "windlass._cli.jobs.command:jobs", "List, inspect, requeue and cancel jobs."
     ),
+    "flows": _CommandEntry(
+        "windlass._cli.flows.command:flows", "List, show, cancel and retry flows."
+    ),
     "workers": _CommandEntry(
         "windlass._cli.commands.workers:workers", "List, pause, stop and sweep workers."
     ),

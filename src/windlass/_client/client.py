@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from windlass._client.event_log import EventJournal
-from windlass._client.flow_waits import wait_for_flow
+from windlass._client.flows import FlowStart, StoredFlows
 from windlass._client.inserter import Inserter
 from windlass._client.job_events import publish_expired_events
 from windlass._client.new_jobs import (
@@ -23,37 +23,28 @@ from windlass._client.new_jobs import (
     new_jobs,
     note_ids,
 )
-from windlass._client.results import ResultWaiter
+from windlass._client.results import ResultWaiter, value_of
 from windlass._client.room import WaitForRoom
-from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.event import JobCoalesced, enqueued_event
-from windlass._core.job.job import FlowId, JobId, JobRecord, NewJob
-from windlass._core.job.state import State
+from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.flows import FlowGraph, Member, StartedFlow
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import (
     DirectInserts,
     Inserted,
-    Settled,
     starts_inserts,
 )
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass._system.seams import Seams
-from windlass._tasks.flow import FlowPlan
+from windlass._tasks.flows.plan import FlowPlan
 from windlass._tasks.handle import Job, JobClient
 from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import Call
 from windlass.errors import (
-    FlowNotFound,
-    FlowTimeout,
-    JobCancelled,
-    JobDiscarded,
-    JobExpired,
-    JobFailed,
     JobNotFound,
     ResultTimeout,
 )
@@ -230,6 +221,8 @@ class Client:
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._direct = storage.jobs if isinstance(storage.jobs, DirectInserts) else None
         self._waiter = ResultWaiter(storage)
+        self.flows: StoredFlows = StoredFlows(storage)
+        self._around: list[Callable[[Inserter], Inserter]] = []
         if not storage.shared:  # no other storage has a bound
             self.surround(WaitForRoom)
         self._definitions = LimitDefinitions(storage.limits)
@@ -238,6 +231,7 @@ class Client:
     def surround(self, wrap: Callable[[Inserter], Inserter]) -> None:
         """Wrap every insert. Without a wrapper it costs nothing."""
         self._direct = None  # it would go past the wrapper
+        self._around.append(wrap)
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
     def _tell(self, news: Sequence[NewJob], replies: Sequence[Inserted]) -> None:
@@ -359,13 +353,13 @@ class Client:
         scope = asyncio.timeout(seconds)
         try:
             async with scope:
-                return _value(await self._waiter.wait(job))
+                return value_of(await self._waiter.wait(job))
         except TimeoutError:
             if not scope.expired():
                 raise
         # Time is up. A short wait may have ended before the first look: what is settled counts.
         for settled in await self._storage.jobs.settled([job]):
-            return _value(settled)
+            return value_of(settled)
         raise ResultTimeout(job, (await self.refresh(job)).state)
 
     # --- flows ---
@@ -376,52 +370,19 @@ class Client:
         try:
             await self.define_for(calls)
             jobs = self._new_many(calls, ids)
-            numbers = [part for part, _, _ in plan.calls]
-            flow = NewFlow(
-                id=plan.id,
-                name=plan.name,
-                key=plan.key,
-                expires=plan.expires,
-                parts=plan.parts,
-                jobs=list(zip(numbers, jobs, strict=True)),
-                tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
-            )
-            (answer,) = await self._storage.flows.start([flow])
+            start = FlowStart(self._storage.flows, plan)
+            inserter: Inserter = start
+            for wrap in self._around:
+                inserter = wrap(inserter)
+            await inserter.submit(jobs)
         except BaseException as error:
             self._failed(error, ids)
             raise
+        answer = start.answer
         if answer.created and not answer.repeated and self._bus.heard:
             for job in jobs:
                 self._bus.publish(enqueued_event(job))
         return answer
-
-    async def flow_graph(self, flow: FlowId) -> FlowGraph:
-        """Return the stored flow, or FlowNotFound."""
-        found = await self._storage.flows.graph(flow)
-        if found is None:
-            raise FlowNotFound(flow)
-        return found
-
-    async def flow_page(
-        self, flow: FlowId, part: int, *, after: int, limit: int
-    ) -> Sequence[Member]:
-        """Return jobs of a part, in order."""
-        return await self._storage.flows.members(flow, part, after=after, limit=limit)
-
-    async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
-        """Wait for the end of a flow; FlowTimeout."""
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-        scope = asyncio.timeout(seconds)
-        try:
-            async with scope:
-                return await wait_for_flow(self._storage, flow)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        found = (await self.flow_graph(flow)).flow
-        if found.state is not FlowState.RUNNING:
-            return found
-        raise FlowTimeout(flow, found.open)
 
     async def close(self) -> None:
         """Finish what is under way."""
@@ -430,19 +391,3 @@ class Client:
         await self._waiter.close()
         if self._journal is not None:
             await self._journal.close()
-
-
-def _value(settled: Settled) -> bytes | None:
-    match settled.state:
-        case None:
-            raise JobNotFound(settled.id)
-        case State.FAILED:
-            raise JobFailed(settled.id, settled.error_kind, settled.error_message)
-        case State.CANCELLED:
-            raise JobCancelled(settled.id)
-        case State.DISCARDED if settled.reason == "expired":
-            raise JobExpired(settled.id)
-        case State.DISCARDED:
-            raise JobDiscarded(settled.id, settled.reason or "no reason given")
-        case _:
-            return settled.result

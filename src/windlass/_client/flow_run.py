@@ -11,7 +11,7 @@ from windlass._core.flows.results import Outcome, Results
 from windlass._core.job.job import FlowId, JobId
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowGraph
-from windlass._tasks.flow import Group, Node
+from windlass._tasks.flows.flow import Group, Node
 from windlass._tasks.handle import Job, JobClient
 
 __all__ = ["FlowClient", "FlowRun"]
@@ -41,7 +41,7 @@ class FlowClient(JobClient, Protocol):
         ...
 
 
-class _Reader:
+class _FlowReader:
     """Reads the results of a group for a caller that is no job."""
 
     def __init__(self, client: FlowClient) -> None:
@@ -93,7 +93,7 @@ class FlowRun:
 
     def results(self, group: Group[R]) -> Results[R]:
         """Return the results of a group, in the order of its jobs. Wait for the flow before."""
-        return Results(self.id, group.part, _Reader(self._client), group.decode)
+        return Results(self.id, group.part, _FlowReader(self._client), group.decode)
 
     async def cancel(self) -> ActionResult:
         """Cancel what waits, and ask what runs to stop. Returns "done", or "wrong_state" if the

@@ -46,10 +46,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     arguments.
     """
     ask, task = call.options, call.task.settings
-    principal, correlation_id = ask.principal, ask.correlation_id
-    if call.arguments is not None:
-        principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
-        correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
+    principal, correlation_id = _identity(call)
     new = NewJob(
         id=job_id,
         task=task.name,
@@ -73,6 +70,15 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
         on_lost=ask.on_lost or task.on_lost,
     )
     return _with_keys(new, call) if call.task.reads_job else new
+
+
+def _identity(call: Call[Any]) -> tuple[str | None, str | None]:
+    """Return the principal and the correlation id of a call."""
+    principal, correlation_id = call.options.principal, call.options.correlation_id
+    if call.arguments is not None:
+        principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
+        correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
+    return principal, correlation_id
 
 
 def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
@@ -122,12 +128,30 @@ def new_jobs(calls: Sequence[Call[Any]], settings: Settings, ids: Sequence[JobId
     model: NewJob | None = None
     task: Task[..., Any] | None = None
     options: JobOptions | None = None
+    plain = False
     for call, job_id in zip(calls, ids, strict=True):
-        if model is None or call.task is not task or call.options is not options:
+        if model is None or task is None or call.task is not task or call.options is not options:
             model = new_job(call, settings, job_id)
             news.append(model)
-            # Identity is read from the arguments: such calls share nothing.
-            task, options = (call.task, call.options) if call.arguments is None else (None, None)
-        else:
+            task, options, plain = call.task, call.options, call.arguments is None
+        elif plain and call.arguments is None:
             news.append(msgspec.structs.replace(model, id=job_id, payload=call.payload))
+        elif task.reads_job:
+            news.append(new_job(call, settings, job_id))
+        else:
+            news.append(_like(model, call, job_id))
     return news
+
+
+def _like(model: NewJob, call: Call[Any], job_id: JobId) -> NewJob:
+    """Return the job of a call that differs from that of ``model`` in what its arguments say."""
+    principal, correlation_id = _identity(call)
+    return msgspec.structs.replace(
+        model,
+        id=job_id,
+        payload=call.payload,
+        limits=call.limits,
+        unique=call.unique or call.options.unique,
+        principal=principal,
+        correlation_id=correlation_id,
+    )

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from windlass._core.job.job import JobId
+from windlass._core.job.state import State
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import copy_error, is_retryable
-from windlass.errors import AppClosed
+from windlass.errors import (
+    AppClosed,
+    JobCancelled,
+    JobDiscarded,
+    JobExpired,
+    JobFailed,
+    JobNotFound,
+)
 
-__all__ = ["ResultWaiter"]
+__all__ = ["ResultWaiter", "value_of"]
 
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long, never the answer."""
@@ -103,3 +111,20 @@ class ResultWaiter:
                 for future in self._futures.pop(one.id, ()):
                     if not future.done():
                         future.set_result(one)
+
+
+def value_of(settled: Settled) -> bytes | None:
+    """Return the encoded result of a job that succeeded, or raise why there is none."""
+    match settled.state:
+        case None:
+            raise JobNotFound(settled.id)
+        case State.FAILED:
+            raise JobFailed(settled.id, settled.error_kind, settled.error_message)
+        case State.CANCELLED:
+            raise JobCancelled(settled.id)
+        case State.DISCARDED if settled.reason == "expired":
+            raise JobExpired(settled.id)
+        case State.DISCARDED:
+            raise JobDiscarded(settled.id, settled.reason or "no reason given")
+        case _:
+            return settled.result

@@ -53,7 +53,7 @@ class PluginScope:
 
     def context(self, context: Context) -> Context:
         """Return the same run with the plugin's rights."""
-        token = functools.partial(_read_only, own=self.owns(context.task))
+        token = functools.partial(_read_only, own=self.owns(context.task), owns=self.owns)
         return with_host(context, functools.partial(_RestrictedHost, self), token)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
@@ -109,8 +109,8 @@ async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
         return await value
 
 
-def _read_only(token: CancelToken, *, own: bool) -> CancelToken:
-    return _ReadOnlyToken(_token=token, _own=own)
+def _read_only(token: CancelToken, *, own: bool, owns: Callable[[str], bool]) -> CancelToken:
+    return _ReadOnlyToken(_token=token, _own=own, _owns=owns)
 
 
 class _ReadOnlyToken(CancelToken, kw_only=True):
@@ -121,6 +121,8 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
     _token: CancelToken
     _own: bool
     """The run is of a task of this plugin."""
+    _owns: Callable[[str], bool]
+    """Tells whether a task is the plugin's own."""
 
     def set(self) -> None:
         message = "a plugin cannot end runs: raise an error in your own, or return"
@@ -148,6 +150,12 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
                 "other runs, or raise"
             )
             raise NotGranted(message)
+        for job in jobs:
+            if not self._owns(job.task):
+                message = (
+                    f"a plugin adds a job of task {job.task!r}, and may add its own tasks only"
+                )
+                raise NotGranted(message)
         self._token.add(jobs)
 
     def __bool__(self) -> bool:

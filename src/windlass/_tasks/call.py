@@ -1,4 +1,4 @@
-"""Calls: a task with its encoded arguments, and the options of one call."""
+"""Calls: a task with its encoded arguments, the options of one call, and what it inherits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unp
 
 import msgspec
 
+from windlass._core.job.caller import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
 from windlass._core.job.ids import job_id_of
-from windlass._core.job.job import JobId, LimitUse, OnLost
+from windlass._core.job.job import ClaimedJob, JobId, LimitUse, OnLost
 from windlass._core.job.unique import UniqueKey as StoredUnique
 from windlass._core.limits.backoff import Backoff
 from windlass._core.values.handler import suggest_option
@@ -25,8 +26,19 @@ if TYPE_CHECKING:
 
     from windlass._tasks.task import Task
 
-__all__ = ["OPTIONS", "PLAIN", "Call", "CallKeywords", "EnqueueHook", "call_options", "check_no_id"]
+__all__ = [
+    "OPTIONS",
+    "PLAIN",
+    "Call",
+    "CallKeywords",
+    "EnqueueHook",
+    "OptionInheritance",
+    "call_options",
+    "check_no_id",
+    "inherit_options_many",
+]
 
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 EnqueueHook = Callable[["Call[Any]"], "Call[Any] | None"]
@@ -174,3 +186,57 @@ def check_no_id(job_id: JobId | None) -> None:
             "with the calls, app.enqueue_many(calls, ids=[…])"
         )
         raise InvalidArgument(message)
+
+
+# --- what a job passes on to the jobs it enqueues ---
+
+
+class OptionInheritance:
+    """Adds the values that a job passes on to the calls it makes.
+
+    Calls in a row with the same options share one object, which is cheaper to store.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[ClaimedJob | None, JobOptions | None, JobOptions]
+        self._last = (None, None, JobOptions())
+
+    def inherit(self, call: Call[R], job: ClaimedJob) -> Call[R]:
+        """Return ``call`` as made by ``job``. Options and arguments of the call take precedence."""
+        if call.arguments is not None:
+            return msgspec.structs.replace(call, options=_options(call, job))
+        parent, asked, options = self._last
+        if parent is not job or asked is not call.options:
+            options = _options(call, job)
+            self._last = (job, call.options, options)
+        return msgspec.structs.replace(call, options=options)
+
+
+def inherit_options_many(calls: Sequence[Call[R]], job: ClaimedJob) -> list[Call[R]]:
+    """Return many calls as made by ``job``. Calls with the same options share one object."""
+    made: dict[int, JobOptions] = {}
+    children: list[Call[R]] = []
+    for call in calls:
+        options = made.get(id(call.options)) if call.arguments is None else None
+        if options is None:
+            options = _options(call, job)
+            if call.arguments is None:
+                made[id(call.options)] = options
+        children.append(msgspec.structs.replace(call, options=options))
+    return children
+
+
+def _options(call: Call[Any], job: ClaimedJob) -> JobOptions:
+    ask, said = call.options, call.arguments or {}
+    principal, correlation_id = ask.principal, ask.correlation_id
+    if principal is None and first_usable(said, PRINCIPAL_KEYS) is None:
+        principal = job.principal
+    if correlation_id is None and first_usable(said, CORRELATION_KEYS) is None:
+        correlation_id = job.correlation_id
+    return msgspec.structs.replace(
+        ask,
+        parent=ask.parent or job.claim.job,
+        tenant=ask.tenant or job.tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+    )

@@ -12,14 +12,14 @@ from windlass._core.job.job import NewJob
 from windlass._core.values.metadata import Metadata, merge_metadata
 from windlass.errors import InvalidArgument, WindlassError
 
-__all__ = ["MOST_ADDED", "CancelToken", "too_many_added"]
+__all__ = ["MOST_ADDED", "RUN_ENDED", "CancelToken", "too_many_added"]
 
 _MAKING = threading.Lock()
 
 MOST_ADDED = 10_000
 """Jobs that one success may add: they are one write, and every other write waits for it."""
 
-_RUN_ENDED = (
+RUN_ENDED = (
     "ctx.then(...) was called after the run had ended, so nothing is stored. Call it in the "
     "handler, or in what the handler waits for; elsewhere enqueue the call"
 )
@@ -45,7 +45,7 @@ class CancelToken(msgspec.Struct, eq=False):
     added: list[NewJob] | None = None
     """The jobs to store with the success; None: the handler has added none."""
     closed: bool = False
-    """The run has ended: it cannot add jobs any more."""
+    """The jobs were taken: no more can be added."""
 
     def put_off(self, after: timedelta) -> None:
         """Let the job run again after the end of this run."""
@@ -60,19 +60,19 @@ class CancelToken(msgspec.Struct, eq=False):
     def add(self, jobs: Sequence[NewJob]) -> None:
         """Add jobs to store with the success; all or none. Safe from any thread."""
         with _MAKING:
-            added = self.added or []
-            before = len(added)
-            if before + len(jobs) > MOST_ADDED:
-                raise InvalidArgument(too_many_added(before + len(jobs)))
-            added += jobs
-            self.added = added
-            if self.closed:  # looked at last: a run that has added nothing ends without this lock
-                del added[before:]
-                raise WindlassError(_RUN_ENDED)
+            if self.closed:
+                raise WindlassError(RUN_ENDED)
+            if self.added is None:
+                self.added = []
+            number = len(self.added) + len(jobs)
+            if number > MOST_ADDED:
+                raise InvalidArgument(too_many_added(number))
+            self.added += jobs
 
     def take_added(self) -> tuple[NewJob, ...]:
-        """Return the jobs that were added to a run that is ``closed``."""
+        """Return the jobs that were added, and take no more."""
         with _MAKING:
+            self.closed = True
             return tuple(self.added or ())
 
     def set(self) -> None:

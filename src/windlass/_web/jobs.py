@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass._core.job.job import JobId, JobRecord
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._system.seams import monotonic
 from windlass._web.request import PageRequest
 

@@ -23,8 +23,9 @@ from windlass._worker.run.context_host import WorkerContextHost
 from windlass._worker.run.execution import ActiveRuns, EndedRuns, OwnTask, RunLimits
 from windlass._worker.run.log_store import LogCollector
 from windlass._worker.run.progress import ProgressReporter
-from windlass._worker.run.runner import Runner, WorkerParts
+from windlass._worker.run.runner import Runner
 from windlass._worker.run.transaction_finish import FinishInTransaction
+from windlass._worker.runner_parts import WorkerParts
 from windlass._worker.scheduler.worker_schedules import WorkerSchedules
 
 __all__ = ["Engine", "WorkerDependencies"]

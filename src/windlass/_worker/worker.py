@@ -287,7 +287,7 @@ class Worker:
             bus=around.bus,
         )
         queues = self.engine.decisions.queues
-        promoter = Promoter(around.storage.maintenance, leader)
+        promoter = Promoter(around.storage, leader)
         scheduler = Scheduler(
             around.storage,
             leader,

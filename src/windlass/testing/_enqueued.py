@@ -14,7 +14,7 @@ from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
 from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._tasks.task import Task
 
 __all__ = ["Enqueued", "all_jobs", "enqueued", "enqueued_sync"]

@@ -19,7 +19,7 @@ from windlass._core.job.state import TERMINAL, State
 from windlass._storage.protocol.actions import AuditNote, RunNow
 from windlass._storage.protocol.flows import StartedFlow
 from windlass._system.seams import new_job_id
-from windlass._tasks.flow import FlowPlan
+from windlass._tasks.flows.plan import FlowPlan
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Call
 from windlass.errors import JobFailed, WindlassError

@@ -16,7 +16,7 @@ from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State, Verb
 from windlass._settings.settings import WorkerSettings
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._worker.dependencies import WorkerDependencies
 from windlass._worker.engine import Engine

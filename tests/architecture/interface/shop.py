@@ -23,6 +23,7 @@ from windlass import (
     Breaker,
     Context,
     Cron,
+    Flow,
     Grants,
     Limit,
     Rate,
@@ -135,7 +136,16 @@ db reset --url COPY --yes
 db drop --url COPY --yes
 """
 """Wanting no worker on the storage."""
-EXPECTED = {"jobs replay TARGET FAILED": 3, "jobs requeue ADDED": 1}
+FLOWS = """\
+flows list
+flows show FLOW
+flows recount
+jobs explain BLOCKED
+flows cancel FLOW
+flows retry FLOW
+"""
+"""After the copy: a storage with flows is not copied."""
+EXPECTED = {"jobs replay TARGET FAILED": 3, "jobs requeue ADDED": 1, "flows retry FLOW": 1}
 """Exit codes other than 0."""
 COOLED = "QueueCooled"
 
@@ -235,7 +245,19 @@ async def _asked(url: str, copy: str) -> list[tuple[str, Any]]:
             go_on.set()
         for line in ALONE.splitlines():
             said += await asyncio.to_thread(_type, line, names)
+        async with app:
+            names |= await _start_flow(app)
+        for line in FLOWS.splitlines():
+            said += await asyncio.to_thread(_type, line, names)
     return said
+
+
+async def _start_flow(app: Windlass) -> dict[str, str]:
+    flow = Flow("chain", key="chain", expires=3600)
+    first = flow.add(app.tasks["later"].call(8))
+    second = flow.add(app.tasks["later"].call(9), after=first)
+    run = await app.start(flow)
+    return {"FLOW": run.id, "BLOCKED": second.id}
 
 
 async def _seed(app: Windlass, held: asyncio.Event, cooled: asyncio.Event) -> dict[str, str]:

@@ -39,6 +39,7 @@ VERBS = frozenset(
         "Mark",
         "Measure",
         "Merge",
+        "Move",
         "Open",
         "Parse",
         "Pause",

@@ -157,9 +157,9 @@ def of_the_next_version(url: str) -> Iterator[None]:
             line.delete("{windlass}:finishes")
     else:
         with psycopg.connect(url, autocommit=True) as line:
-            line.execute("INSERT INTO windlass.schema_versions (version) VALUES (100)")
+            line.execute("INSERT INTO windlass.schema_versions (version) VALUES (200)")
             yield
-            line.execute("DELETE FROM windlass.schema_versions WHERE version = 100")
+            line.execute("DELETE FROM windlass.schema_versions WHERE version = 200")
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])

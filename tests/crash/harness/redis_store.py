@@ -18,7 +18,7 @@ from tests.crash.harness.store import Ended, Store, StoredJob, StoredRollup, Sto
 from windlass._core.job.job import Attempt, JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.instants import to_us
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.redis.io.layout import VERBS

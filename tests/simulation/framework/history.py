@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,10 +16,12 @@ import msgspec
 
 from tests.simulation.framework.loop import SimLoop
 from tests.simulation.framework.process import SimProcess
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.event import Event
-from windlass._core.job.job import JobId, LimitUse, NewJob
+from windlass._core.job.job import FlowId, FlowPlace, JobId, LimitUse, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.breaker import BreakerState
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.workers import WorkerState
 from windlass.testing._clock import LoopClock
 
@@ -64,6 +66,8 @@ class JobView(msgspec.Struct, frozen=True):
     progress: str
     payload: bytes
     limits: tuple[LimitUse, ...]
+    flow: FlowPlace | None = None
+    blocked: bool = False
 
     def differs(self, asked: NewJob) -> bool:
         """Whether it would run with anything else than this."""
@@ -101,7 +105,8 @@ class Body:
     """One run of a handler's body."""
 
     __slots__ = (
-        *("began", "cools", "ended", "how", "job", "number", "process", "solo", "told", "worker"),
+        *("added", "began", "cools", "ended", "how", "job", "number", "process", "solo", "told"),
+        "worker",
     )
 
     def __init__(
@@ -113,6 +118,8 @@ class Body:
         self.process = process
         self.began = began
         self.solo = False
+        self.added = 0
+        """How many jobs it has added to its success."""
         self.cools = False
         """Whether it ends by sending its queue to rest."""
         self.told: float | None = None
@@ -165,13 +172,20 @@ class Ledger:
         self.asked: dict[JobId, NewJob] = {}
         """Every job anybody ever tried to insert."""
         self.causes: dict[JobId, tuple[JobId, int]] = {}
-        """Which claim's failure somebody tried to insert a job for."""
+        """Which claim's end somebody tried to insert a job for."""
         self.acknowledged: set[JobId] = set()
         """Those whose producer was told that they are stored."""
         self.unheard: set[JobId] = set()
         """Those that were put into the store itself, where no listener is."""
         self.jobs: dict[JobId, JobView] = {}
         self.deleted: set[JobId] = set()
+        self.asked_flows: dict[FlowId, NewFlow] = {}
+        """Every flow that a process tried to start."""
+        self.acknowledged_flows: set[FlowId] = set()
+        self.flows: dict[FlowId, FlowGraph] = {}
+        """As they are stored."""
+        self.flows_before: dict[FlowId, FlowGraph] = {}
+        """As they were before the operation that just ended."""
         self.last_op: dict[JobId, str] = {}
         """What changed each job last."""
         self.workers: dict[str, WorkerView] = {}
@@ -243,6 +257,11 @@ class Ledger:
             for write in args[0]:
                 for new in write.jobs:
                     self._wish(new)
+        elif op == "flows.start":
+            for flow in args[0]:
+                self.asked_flows.setdefault(flow.id, flow)
+                for _, new in flow.jobs:
+                    self._wish(new)
         elif op == "jobs.apply":
             for one in args[0]:
                 for new in one.then:
@@ -286,6 +305,17 @@ class Ledger:
         if self._changes or self._stirred:
             changes, self._changes, self._stirred = self._changes, [], False
             self._tell("op_ended", op, changes)
+
+    def see_flows(self, flows: Mapping[FlowId, FlowGraph], op: str) -> None:
+        """Flows may have changed."""
+        self.flows_before, self.flows = self.flows, {**flows}
+        for flow in self.flows_before.keys() | self.flows.keys():
+            before, after = self.flows_before.get(flow), self.flows.get(flow)
+            if before != after:
+                self._stirred = True
+                state = "deleted" if after is None else after.flow.state.value
+                if before is None or after is None or before.flow.state is not after.flow.state:
+                    self.loop.trace(f"{op}: flow {flow[-6:]} {state}")
 
     def worker(self, worker: str, after: WorkerView | None) -> None:
         """A worker's row may have changed."""

@@ -19,10 +19,11 @@ from tests.simulation.framework.network import (
 )
 from tests.simulation.framework.process import SimProcess
 from tests.simulation.world.faults import Fate, Verdict
-from windlass._core.job.job import JobId
+from windlass._core.job.job import FlowId, JobId
 from windlass._core.limits.breaker import BreakerState
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
 from windlass._storage.memory.io.rows import JobRow, QueueRow, WorkerRow
+from windlass._storage.protocol.flows import FlowGraph
 
 __all__ = ["MemoryStage"]
 
@@ -97,7 +98,8 @@ class MemoryStage:
                 ledger.queue(queue, _queue_view(seen), name)
             for gate in {**self._db.gates.breakers, **ledger.breakers}:
                 ledger.breaker(gate, self._db.gates.breakers.get(gate, BreakerState()), name)
-        for job in self._touched(op, args, result):
+        ledger.see_flows(self._graphs(), name)
+        for job in dict.fromkeys([*self._touched(op, args, result), *self._members()]):
             row = self._db.by_id.get(job)
             if row is not None:
                 ledger.job(job, _view(row), name)
@@ -134,6 +136,16 @@ class MemoryStage:
                 return [*ledger.jobs]
             case _:
                 return ()
+
+    def _members(self) -> list[JobId]:
+        """Return the jobs of flows: every operation may settle them."""
+        return [row.asked.id for row in self._db.rows.values() if row.flow is not None]
+
+    def _graphs(self) -> dict[FlowId, FlowGraph]:
+        return {
+            flow: FlowGraph(row.to_record(), [part.to_record() for part in row.parts])
+            for flow, row in self._db.flows.by_id.items()
+        }
 
     def _expiring(self) -> list[JobId]:
         ledger = self.around.ledger
@@ -180,6 +192,8 @@ def _view(row: JobRow) -> JobView:
         "" if row.progress is None else row.progress.note,
         row.asked.payload,
         row.asked.limits,
+        row.flow,
+        row.blocked,
     )
 
 

@@ -12,6 +12,7 @@ from tests.simulation.framework.history import Ledger
 from tests.simulation.framework.loop import SimLoop
 from tests.simulation.framework.process import SimProcess
 from tests.simulation.world.faults import Faults, Health
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.job.unique import OnConflict
@@ -27,6 +28,7 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import CancelAnswer, ClaimReply, Inserted
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.wakeups import Topic, WorkHints
@@ -54,6 +56,7 @@ ECHOING = frozenset(
         "admin": "get find counts",
         "orders": "requeue discard cancel run_now delete edit",
         "journal": "append_logs logs events",
+        "flows": "start settle act members find graph",
     }.items()
     for name in names.split()
 )
@@ -70,6 +73,7 @@ WAKING = frozenset(
         "schedules": "write",
         "admin": "resume",
         "orders": "requeue discard cancel run_now delete edit insert",
+        "flows": "start settle act",
     }.items()
     for name in names.split()
 )
@@ -88,6 +92,7 @@ READING = frozenset(
         "orders": "audits",
         "journal": "logs events",
         "moving": "dump",
+        "flows": "members find graph",
         "storage": "now health",
     }.items()
     for name in names.split()
@@ -117,7 +122,15 @@ def away(why: str) -> StorageUnavailable:
 class Surroundings:
     """What the parts of one simulated world share."""
 
-    def __init__(self, loop: SimLoop, ledger: Ledger, faults: Faults, health: Health) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        ledger: Ledger,
+        faults: Faults,
+        health: Health,
+        *,
+        flows: bool = False,
+    ) -> None:
         self.loop = loop
         self.ledger = ledger
         self.faults = faults
@@ -127,6 +140,8 @@ class Surroundings:
         """Calls that will still be executed, though nobody waits for them any more."""
         self.identities: dict[SimProcess, str] = {}
         """The id each worker process was last told it goes by."""
+        self.flows = flows
+        """Whether there are flows in this world."""
 
 
 class Hub:
@@ -209,7 +224,18 @@ class SimStorage:
         )
         self.workers: Any = _Told(self.workers, register=self._registered)
         self.orders: _Orders = _Orders(real.orders, "orders", line)
+        self.flows: Any = NoFlows()
+        if around.flows:
+            self.flows = _Told(_Store(real.flows, "flows", line), start=self._flows_started)
         self._line = line
+
+    def _flows_started(self, flows: Sequence[NewFlow], answers: Sequence[StartedFlow]) -> None:
+        ledger = self._around.ledger
+        for flow, answer in zip(flows, answers, strict=True):
+            if answer.id not in ledger.asked_flows:
+                ledger.object("F3 flows", f"{flow.id} was refused for the unknown {answer.id}")
+            elif answer.created:
+                ledger.acknowledged_flows.add(answer.id)
 
     def _inserted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
         ledger = self._around.ledger
@@ -237,7 +263,8 @@ class SimStorage:
         ledger = self._around.ledger
         for job, answer in zip(ids, answers, strict=True):
             view = ledger.jobs.get(job)
-            if view is None or ledger.last_op.get(job) == "requeue":
+            # A member may have come back with its flow.
+            if view is None or view.flow or ledger.last_op.get(job) == "requeue":
                 continue
             if (answer is CancelAnswer.CANCELLED and view.state is not State.CANCELLED) or (
                 answer is CancelAnswer.TOO_LATE and view.state not in TERMINAL
@@ -299,6 +326,18 @@ class SimStorage:
 
     async def close(self) -> None:
         await self.real.close()
+
+
+class NoFlows:
+    """The flows of a world that has none. Looking for them takes no time there, so that its story
+    does not depend on how often a worker looks.
+    """
+
+    async def settle(self, limit: int) -> int:
+        return 0
+
+    async def prune(self, **wanted: Any) -> int:
+        return 0
 
 
 class _Store:

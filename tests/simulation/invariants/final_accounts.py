@@ -18,7 +18,7 @@ from windlass._core.job.state import TERMINAL, State, Verb
 from windlass._core.stats.rollup import COALESCED, bucket_of, minute_of
 from windlass._core.values.instants import span_us
 from windlass._core.values.payload import decode_any
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.testing._clock import START
 
 __all__ = ["Accounts"]

@@ -20,7 +20,7 @@ from windlass._core.job.unique import Window
 from windlass._core.limits.limit import LimitSpec, lane_key
 from windlass._storage.protocol.workers import WorkerState
 
-__all__ = ["RULES_OF_JOBS", "SPECS", "ended", "started"]
+__all__ = ["RULES_OF_JOBS", "SPECS", "ended", "settled", "started"]
 
 SPECS: dict[str, LimitSpec] = {}
 """The limits of the simulated worlds; `workload` fills it."""
@@ -61,6 +61,24 @@ def ended(change: Change) -> Verb | None:
     if after.state is State.RUNNING:
         return None
     return Verb(after.ended_verb) if after.ended_verb else Verb.CLAIM
+
+
+def settled(change: Change) -> bool:
+    """Whether this is a member that its flow ended or brought back, perhaps both in one operation,
+    and which may have been claimed in the same one.
+    """
+    before, after = change.before, change.after
+    if before is None or after is None or after.flow is None or before.state is after.state:
+        return False
+    if change.op == "act" and before.state in _REQUEUABLE:
+        return after.state is State.WAITING
+    if change.op not in {"settle", "claim", "apply"} or before.expires_at is not None:
+        return False
+    ended_by_flow = before.state in {State.CANCELLED, State.DISCARDED}
+    if before.state is State.WAITING or ended_by_flow:
+        by_claim = {State.RUNNING} if change.op == "claim" and ended_by_flow else set[State]()
+        return after.state in {State.WAITING, State.CANCELLED, State.DISCARDED, *by_claim}
+    return False
 
 
 class Edges(Rule):
@@ -112,11 +130,15 @@ class Edges(Rule):
 
     def _verb(self, change: Change, before: JobView, after: JobView) -> Verb | str | None:
         """What took it from one state to the other; None: nothing may."""
+        if settled(change):
+            return Verb.CLAIM if after.state is State.RUNNING else "flow"
         match before.state, after.state:
             case State.WAITING, State.RUNNING:
                 return Verb.CLAIM
             case State.RUNNING, State.WAITING | State.SUCCEEDED | State.FAILED | State.CANCELLED:
                 verb = ended(change)
+                if verb in _BACK and after.state is State.CANCELLED and after.flow is not None:
+                    return verb  # it came back, and its cancelled flow ended it in the same write
                 return verb if verb and FINISHING.get(verb) is after.state else None
             case State.WAITING, State.CANCELLED:
                 return Verb.CANCEL if change.op == "cancel" else None
@@ -222,7 +244,8 @@ class Losses(Rule):
 
     def job_changed(self, change: Change) -> None:
         before, after, verb = change.before, change.after, ended(change)
-        if change.op == "requeue" or before is None or after is None:
+        back = before is not None and before.state in _REQUEUABLE
+        if back or before is None or after is None:
             del self._lost[change.job]  # another budget
         elif verb in _FREE and (after.lost < before.lost or (before.solo and not after.solo)):
             self.ledger.object("24 losses", f"job {change.job} forgot its losses by {verb}")
@@ -258,6 +281,8 @@ class Order(Rule):
     ) -> None:
         for job, view in self.ledger.jobs.items():
             if view.state is not State.WAITING or view.due > now - _head_start(view):
+                continue
+            if view.blocked:
                 continue
             if view.expires_at is not None and view.expires_at <= now:
                 continue

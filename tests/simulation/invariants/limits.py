@@ -1,6 +1,7 @@
 """The promises about whole queues, breakers, replaced jobs and follow-ups.
 
-They carry on the numbers of the reliability plan: 16 gates, 17 unique keys, 20 follow-ups. Limits
+They carry on the numbers of the reliability plan: 16 gates, 17 unique keys, 20 follow-ups, and F6
+jobs that runs add. Limits
 themselves and the holders of keys are among the promises about jobs (`invariants`).
 """
 
@@ -20,7 +21,10 @@ from windlass._core.job.unique import OnConflict
 from windlass._core.limits.breaker import Breaker, BreakerState, record_failure, record_success
 from windlass._core.limits.cooldown import MAX_STEPS, RESET_AFTER
 
-__all__ = ["RULES_OF_GATES"]
+__all__ = ["ADDED", "RULES_OF_GATES"]
+
+ADDED = "sim.added"
+"""The task of jobs that runs add to their success."""
 
 
 class Rooms(Rule):
@@ -258,30 +262,41 @@ class FollowUps(Rule):
             for change in changes
             if change.before is not None and ended(change) is Verb.FAIL
         }
-        cheered = {
+        well = {
             (change.job, change.before.claim_number)
             for change in changes
-            if change.before is not None
-            and ended(change) is Verb.SUCCEED
-            and self.ledger.asked[change.job].task == "sim.steady"
+            if change.before is not None and ended(change) is Verb.SUCCEED
+        }
+        cheered = {
+            cause
+            for cause in well
+            if self.ledger.asked[cause[0]].task == "sim.steady" and not self._cut_short(cause[0])
         }
         born: defaultdict[tuple[JobId, int], list[JobId]] = defaultdict(list)
         for change in changes:
             if change.before is not None:
                 continue
             cause = causes.get(change.job)
+            if cause is not None and self.ledger.asked[change.job].task == ADDED:
+                continue
             if cause is not None:
                 born[cause].append(change.job)
-            elif op not in {"insert", "write"}:
+            elif op not in {"insert", "write", "start"}:
                 self.ledger.object("2 no invention", f"{change.job} was made by {op}")
         for cause in born:
-            if cause not in failed | cheered:
+            if cause not in failed | well:
                 self.ledger.object("20 follow-ups", f"{born[cause]} for {cause}: no such end")
         for cause in sorted(cheered):
             if [self.ledger.asked[job].task for job in born[cause]] != ["sim.cheer"]:
                 self.ledger.object("20 follow-ups", f"{cause} succeeded and has {born[cause]}")
         for cause in sorted(failed):
             self._check(cause, born[cause])
+
+    def _cut_short(self, job: JobId) -> bool:
+        """Whether its flow was cancelled: it takes no more jobs."""
+        view = self.ledger.jobs.get(job)
+        flow = None if view is None or view.flow is None else self.ledger.flows.get(view.flow.flow)
+        return flow is not None and flow.flow.cancel_requested
 
     def _check(self, cause: tuple[JobId, int], follow_ups: list[JobId]) -> None:
         job, number = cause
@@ -298,4 +313,32 @@ class FollowUps(Rule):
                 )
 
 
-RULES_OF_GATES: list[type[Rule]] = [Rooms, Cooling, Breakers, Replacing, FollowUps]
+class AddedJobs(Rule):
+    """F6: what a run has added exists exactly if its success does."""
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        born: defaultdict[tuple[JobId, int], list[JobId]] = defaultdict(list)
+        for change in changes:
+            cause = self.ledger.causes.get(change.job)
+            if change.before is not None or cause is None:
+                continue
+            if self.ledger.asked[change.job].task == ADDED:
+                born[cause].append(change.job)
+        succeeded = {
+            (change.job, change.before.claim_number)
+            for change in changes
+            if change.before is not None and ended(change) is Verb.SUCCEED
+        }
+        for cause in sorted(born.keys() - succeeded):
+            self.ledger.object("F6 added jobs", f"{born[cause]} for {cause} by {op}: no success")
+        for cause in sorted(succeeded):
+            body = self.ledger.bodies.get(cause)
+            wanted = 0 if body is None else body.added
+            if len(born[cause]) != wanted:
+                self.ledger.object(
+                    "F6 added jobs", f"{cause} added {wanted} and has {born[cause]} after {op}"
+                )
+            self.ledger.count("added", wanted)
+
+
+RULES_OF_GATES: list[type[Rule]] = [Rooms, Cooling, Breakers, Replacing, FollowUps, AddedJobs]

@@ -503,7 +503,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=60)
+@mutant("memory", first=116)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(StopCause.CANCEL))
 

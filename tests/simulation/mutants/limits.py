@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from tests.simulation.mutants.jobs import Patch, mutant
+from windlass._core.job.outcome import Succeeded
 from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import decide
 from windlass._core.limits.cooldown import MAX_STEPS
 from windlass._core.limits.limit import Rate, admit
 from windlass._storage.memory import MemoryDatabase
@@ -25,7 +27,9 @@ from windlass._storage.sqlite.jobs import apply as sqlite_apply
 from windlass._storage.sqlite.jobs import claim as sqlite_claim
 from windlass._storage.sqlite.jobs import insert as sqlite_insert
 from windlass._storage.sqlite.limits import budgets as sqlite_gates
+from windlass._worker.finish import decisions
 from windlass._worker.liveness.reaper import Reaper
+from windlass._worker.run.execution import Execution
 
 # --- limits -----------------------------------------------------------------------------------
 
@@ -300,3 +304,62 @@ def nobody_follows_up_the_jobs_of_the_dead(patch: Patch) -> None:
         return lost
 
     patch(Reaper, "_followed", alone)
+
+
+# --- jobs that runs add -----------------------------------------------------------------------
+
+
+@mutant("memory", "F6 added jobs", first=4)
+def a_success_is_stored_with_one_of_its_jobs(patch: Patch) -> None:
+    accept = ApplyRules.accept
+
+    def less(self: ApplyRules, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if verb is Verb.SUCCEED and len(transition.then) > 1:
+            transition = msgspec.structs.replace(transition, then=transition.then[-1:])
+        accept(self, row, transition, verb, now)
+
+    patch(ApplyRules, "accept", less)
+
+
+@mutant("memory", "F6 added jobs", first=4)
+def what_a_run_added_is_stored_with_any_end(patch: Patch) -> None:
+    left: dict[Any, Any] = {}
+    close = Execution.close
+
+    def keep(self: Execution, outcome: Any) -> Any:
+        left[self.job.claim] = tuple(self.added or ())
+        return close(self, outcome)
+
+    def bring(job: Any, *args: Any, **options: Any) -> Any:
+        made = decide(job, *args, **options)
+        return msgspec.structs.replace(made, then=left.pop(job.claim, ()))
+
+    patch(Execution, "close", keep)
+    patch(decisions, "decide", bring)
+
+
+@mutant("memory", "F6 added jobs", first=4)
+def a_retry_keeps_the_jobs_of_the_run_before(patch: Patch) -> None:
+    kept: dict[Any, Any] = {}
+    close = Execution.close
+
+    def remember(self: Execution, outcome: Any) -> Any:
+        job, outcome = self.job.claim.job, close(self, outcome)
+        if isinstance(outcome, Succeeded):
+            return msgspec.structs.replace(outcome, then=(*kept.pop(job, ()), *outcome.then))
+        kept[job] = tuple(self.added or ())
+        return outcome
+
+    patch(Execution, "close", remember)
+
+
+@mutant("sqlite", "F6 added jobs", first=4)
+def a_success_in_sql_is_stored_with_the_first_of_its_jobs(patch: Patch) -> None:
+    insert = sqlite_insert.insert
+    patch(
+        sqlite_apply,
+        "insert",
+        lambda connection, now, jobs: insert(
+            connection, now, [job for job in jobs if job.payload != b'{"number":1}']
+        ),
+    )

@@ -12,6 +12,7 @@ import msgspec
 from tests.simulation.framework.network import Surroundings
 from tests.simulation.framework.process import PROCESS, ProcessState, SimProcess
 from tests.simulation.world.faults import HEARTBEAT, LEASE
+from tests.simulation.world.flows import FlowOrders, plan_flows
 from tests.simulation.world.shape import Shape
 from tests.simulation.world.users import Orders, operate, produce
 from tests.simulation.world.workload import API, DESK, QUEUES, Lab, Seat, payload_of
@@ -127,6 +128,9 @@ class Cluster:
         self.people: list[Node] = [
             Node(f"producer-{n}", self._produce(o)) for n, o in enumerate(orders)
         ]
+        if around.flows:
+            flow_orders = FlowOrders(self._chance.randint(2, 6), around.faults.plan.chaos / 20)
+            self.people.append(Node("planner", self._plan(flow_orders)))
         if shape.operator:
             self.people.append(Node("operator", self._operate))
         self._keepers: list[asyncio.Task[None]] = []
@@ -233,6 +237,16 @@ class Cluster:
             with parts_of(seat.app).connections.replaced(opener, seams):
                 async with seat.app:
                     await produce(seat, orders, drawn)
+            node.done = True
+
+        return main
+
+    def _plan(self, orders: FlowOrders) -> Callable[[Node], Coroutine[Any, Any, None]]:
+        async def main(node: Node) -> None:
+            seat, opener, seams = self._seat([])
+            with parts_of(seat.app).connections.replaced(opener, seams):
+                async with seat.app:
+                    await plan_flows(seat, orders, lambda: self._around.faults.healed)
             node.done = True
 
         return main

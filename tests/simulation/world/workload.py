@@ -11,6 +11,7 @@ from tests.simulation.framework.history import Body, Ledger
 from tests.simulation.framework.loop import SimLoop
 from tests.simulation.framework.process import PROCESS
 from tests.simulation.invariants.jobs import SPECS
+from tests.simulation.invariants.limits import ADDED
 from windlass._app.app import Windlass
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
 from windlass._core.job.job import JobId
@@ -75,6 +76,7 @@ class Lab:
         *,
         cooling: float,
         mourning: bool,
+        adding: bool,
     ) -> None:
         self.loop = loop
         self.ledger = ledger
@@ -83,6 +85,8 @@ class Lab:
         """How many of those who are throttled send their whole queue to rest."""
         self.mourning = mourning
         """Whether there is a job for every failure of a fussy one."""
+        self.adding = adding
+        """Whether runs add jobs to their success."""
         self.calm = False
         """Set at the end: handlers take it easy, so that the world comes to rest."""
 
@@ -102,6 +106,7 @@ class Seat:
                 name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF, on_failure=taker
             )(fussy)
         self.cheer: Task[[Success], str] = app.task(name="sim.cheer", queue="mail")(cheer)
+        self.added: Task[[int], str] = app.task(name=ADDED, queue="mail", backoff=_BACKOFF)(added)
         self.steady: Task[[float], str] = app.task(
             name="sim.steady", queue="mail", backoff=_BACKOFF, on_success=self.cheer
         )(steady)
@@ -120,6 +125,9 @@ class Seat:
             breaker=FUSE,
             on_failure="sim.mourn",
         )(fused)
+        self.split: Task[[float], str] = app.task(name="sim.split", queue="bulk", backoff=_BACKOFF)(
+            split
+        )
         for task in app.tasks:
             # Building a codec takes as long as simulating a second, and it never changes.
             if task.name not in _CODECS:
@@ -130,6 +138,14 @@ class Seat:
 async def steady(ctx: Context, seconds: float) -> str:
     """Always ends well."""
     return await _run(ctx, seconds, "steady")
+
+
+async def split(ctx: Context, seconds: float) -> str:
+    """Adds a job or two with its success, unless it fails."""
+    seat: Seat = ctx.state
+    calls = [seat.fussy.call(seconds, "moody") for _ in range(seat.lab.chance.randint(1, 2))]
+    ctx.then(*calls)
+    return await _run(ctx, seconds, "moody")
 
 
 async def fussy(ctx: Context, seconds: float, mood: str) -> str:
@@ -166,6 +182,11 @@ async def cheer(ctx: Context, success: Success) -> str:
     return await _run(ctx, 0.0, "steady")
 
 
+async def added(ctx: Context, number: int) -> str:
+    """Exists because another run succeeded."""
+    return await _run(ctx, 0.0, "steady")
+
+
 async def _run(ctx: Context, seconds: float, mood: str) -> str:
     """One run as it is seen from outside: it begins, may be told to end, and ends."""
     lab: Lab = ctx.state.lab
@@ -194,6 +215,10 @@ async def _run(ctx: Context, seconds: float, mood: str) -> str:
 async def _act(ctx: Context, body: Body, seconds: float, mood: str) -> None:
     seat: Seat = ctx.state
     chance = seat.lab.chance
+    if seat.lab.adding and ctx.task != ADDED:
+        # By the claim's number: a retry adds another number of jobs than the run before it.
+        body.added = 1 + body.number % 3
+        ctx.then(*map(seat.added.call, range(body.added)))
     await asyncio.sleep(seconds)
     if mood == "poison":
         body.how = "crashing"

@@ -21,6 +21,7 @@ from tests.simulation.framework.network import Surroundings
 from tests.simulation.framework.sqlite_stage import SqliteStage
 from tests.simulation.invariants.events import Events
 from tests.simulation.invariants.final_accounts import Accounts
+from tests.simulation.invariants.flows import RULES_OF_FLOWS
 from tests.simulation.invariants.jobs import RULES_OF_JOBS, SPECS
 from tests.simulation.invariants.limits import RULES_OF_GATES
 from tests.simulation.invariants.workers import RULES_OF_WORKERS
@@ -35,6 +36,10 @@ from windlass._core.limits.queue_settings import QueueSettings
 from windlass.testing._clock import LoopClock
 
 __all__ = ["Report", "StoreName", "simulate"]
+
+_ADDING = (4, 7)
+"""Worlds whose seed leaves one of these when divided by nine have runs that add jobs. The others
+stay as they were without such runs."""
 
 StoreName = Literal["memory", "sqlite"]
 
@@ -58,16 +63,21 @@ class Report(NamedTuple):
 
 
 def simulate(
-    seed: int, store: StoreName = "memory", *, chronicle: list[TraceLine] | None = None
+    seed: int,
+    store: StoreName = "memory",
+    *,
+    flows: bool = False,
+    chronicle: list[TraceLine] | None = None,
 ) -> Report:
     """Run the world of a seed to its end; raises Violation if it broke a promise.
 
-    ``chronicle`` receives the event log, also of a world that did.
+    With ``flows`` its people start flows, too. ``chronicle`` receives the event log, also of a
+    world that broke a promise.
     """
 
     async def main(loop: SimLoop) -> tuple[int, dict[str, int]]:
         try:
-            return await _world(loop, store)
+            return await _world(loop, store, flows=flows)
         finally:
             if chronicle is not None:
                 chronicle.extend(loop.log)
@@ -90,7 +100,7 @@ def _quiet() -> Iterator[None]:
         log.disabled = before
 
 
-async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
+async def _world(loop: SimLoop, store: StoreName, *, flows: bool) -> tuple[int, dict[str, int]]:
     chance = random.Random(loop.seed)
     shape = Shape.draw(chance)
     names = [f"worker-{n}." for n in range(shape.workers)]
@@ -99,9 +109,10 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
     loop.trace(f"{plan}")
     ledger = Ledger(loop, LoopClock(loop))
     faults = Faults(plan, random.Random(loop.seed + 1))
-    around = Surroundings(loop, ledger, faults, Health())
+    around = Surroundings(loop, ledger, faults, Health(), flows=flows)
     stage: Stage = MemoryStage(around) if store == "memory" else SqliteStage(around)
-    rules_of_jobs = [rule(ledger) for rule in (*RULES_OF_JOBS, *RULES_OF_GATES)]
+    of_flows = RULES_OF_FLOWS if flows else []
+    rules_of_jobs = [rule(ledger) for rule in (*RULES_OF_JOBS, *RULES_OF_GATES, *of_flows)]
     rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
     events = Events(ledger, calm=plan.calm)
     ledger.obey([*rules_of_jobs, *rules_of_workers, Accounts(ledger), events])
@@ -111,6 +122,7 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
         random.Random(loop.seed + 2),
         cooling=shape.cooling,
         mourning=shape.mourning,
+        adding=loop.seed % 9 in _ADDING,
     )
     story = loop.create_task(_story(around, stage, Cluster(around, stage, lab, shape)))
     alarm = loop.create_task(ledger.alarm.wait())
@@ -207,7 +219,9 @@ async def _rest(around: Surroundings) -> None:
         usual = {job: min(first_seen.setdefault(job, now) + _LONGEST_REST, last) for job in waiting}
         late = [job for job in waiting if now > extended.get(job, usual[job])]
         if late or (not waiting and now > began + _LONGEST_REST):
-            ledger.object("23 liveness", f"{late} do not come to an end")
+            blocked = [job for job in late if waiting[job].blocked]
+            rule = "F4 blocked" if blocked and len(blocked) == len(late) else "23 liveness"
+            ledger.object(rule, f"{late} do not come to an end")
             return
         await asyncio.sleep(0.5)
 

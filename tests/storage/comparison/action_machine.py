@@ -24,9 +24,9 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
-from windlass._storage.protocol.list_order import possible_orders, sort_time_of
+from windlass._storage.protocol.lists.job_list import JobFilter
+from windlass._storage.protocol.lists.list_order import possible_orders, sort_time_of
 from windlass._storage.protocol.storage import Storage
 from windlass.testing.conformance.copy.dump import dumped, without_numbers
 from windlass.testing.conformance.steps import every

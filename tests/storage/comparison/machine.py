@@ -43,8 +43,8 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
 from windlass._storage.protocol.actions import AuditNote, Discard, Requeue, RunNow
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.sqlite import open_in_memory

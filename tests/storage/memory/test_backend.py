@@ -12,7 +12,7 @@ from windlass._core.job.job import JobId
 from windlass._core.job.state import Shown, State
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
 from windlass._storage.memory.admin.admin import MemoryAdmin
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart
 from windlass.testing._clock import VirtualClock

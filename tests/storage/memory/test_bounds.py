@@ -10,7 +10,7 @@ import pytest
 from windlass import Every, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import ConfigError, StorageFull
 from windlass.testing import drain
 

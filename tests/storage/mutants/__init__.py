@@ -4,6 +4,10 @@ from tests.storage.mutants import gauges, journal, newer_schema, storage
 from tests.storage.mutants.actions import actions, audit
 from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
+from tests.storage.mutants.flows import actions as flow_actions
+from tests.storage.mutants.flows import added as flow_added
+from tests.storage.mutants.flows import ends as flow_ends
+from tests.storage.mutants.flows import start as flow_start
 from tests.storage.mutants.jobs import (
     added_jobs,
     apply,
@@ -51,6 +55,10 @@ MUTANTS = (
     budgets,
     apply,
     fire,
+    flow_actions,
+    flow_added,
+    flow_ends,
+    flow_start,
     follow_ups,
     cooldown_end,
     history,

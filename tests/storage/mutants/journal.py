@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.job.job import JobId
 from windlass._storage.memory.io.database import JournalRows, MemoryDatabase
-from windlass._storage.memory.io.rows import JobRow, RollupRows
+from windlass._storage.memory.io.rollups import RollupRows
+from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.journal import MemoryJournal
 from windlass._storage.memory.maintenance import MemoryMaintenance
 from windlass._storage.protocol.journal import EventRecord, LogChunk

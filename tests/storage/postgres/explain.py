@@ -59,7 +59,7 @@ class Session:
         await self._connection.fetch(FILL, queue, *values, count)
 
     async def claim(self, limit: int, *, queue: str = "default", solo: bool = False) -> list[Any]:
-        sql = "SELECT * FROM claim_jobs(NULL, 'w1', $1, $2, $3, $4) WHERE seq IS NOT NULL"
+        sql = "SELECT * FROM claim_jobs(NULL, 'w1', $1, $2, $3, $4, 100) WHERE seq IS NOT NULL"
         return await self.run(sql, [queue], [limit], limit, solo)
 
     async def apply(self, rows: Sequence[Any], verb: str, delay: int = 0) -> None:

@@ -129,7 +129,7 @@ async def test_a_schema_that_would_need_quotes_is_refused(postgres_url: str, sch
 async def test_a_schema_of_a_newer_major_version_is_refused(
     storage: PostgresStorage, postgres_url: str, order: Order
 ) -> None:
-    order("INSERT INTO windlass.schema_versions (version) VALUES (100)")
+    order("INSERT INTO windlass.schema_versions (version) VALUES (200)")
     error = await refused(postgres_url)
     assert isinstance(error, SchemaTooNew)
     assert "Upgrade windlass" in str(error)
@@ -138,7 +138,7 @@ async def test_a_schema_of_a_newer_major_version_is_refused(
 async def test_a_schema_of_a_newer_minor_version_is_used(
     storage: PostgresStorage, postgres_url: str, order: Order
 ) -> None:
-    order("INSERT INTO windlass.schema_versions (version) VALUES (99)")
+    order("INSERT INTO windlass.schema_versions (version) VALUES (199)")
     other = await open_postgres(postgres_url)
     await add(other, a_job())
     await other.close()

@@ -23,8 +23,8 @@ from windlass._core.job.state import State
 from windlass._core.job.transition import succeed
 from windlass._storage.postgres import PostgresStorage, open_postgres
 from windlass._storage.postgres.io import wakeups as wakeups_module
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Verdict, Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import monotonic
 from windlass.errors import StorageUnavailable

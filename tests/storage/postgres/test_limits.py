@@ -161,7 +161,7 @@ async def locks_of(stranger: asyncpg.Connection[Any], sql: str, *args: object) -
     return advisory, writing
 
 
-CLAIM = "SELECT * FROM claim_jobs(NULL, 'w0', '{default}', '{1}', 1, false)"
+CLAIM = "SELECT * FROM claim_jobs(NULL, 'w0', '{default}', '{1}', 1, false, 100)"
 
 
 async def test_only_queues_with_a_number_are_locked_by_a_claim(

@@ -16,9 +16,9 @@ from windlass._core.job.job import ClaimedJob, JobId, NewJob
 from windlass._core.job.state import Shown, State
 from windlass._core.job.transition import fail, retry, succeed
 from windlass._storage.protocol.actions import ActionResult, Cancel, Delete, Edit, Requeue, RunNow
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.redis.admin import error_groups, find

@@ -19,8 +19,8 @@ from tests.storage.redis.test_durability import ADMIN_RULES, a_user, becomes_tru
 from windlass._core.job.job import ClaimedJob
 from windlass._core.job.state import State
 from windlass._core.job.transition import succeed
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.redis import RedisStorage, open_redis
 from windlass.errors import (
     StorageError,

@@ -19,9 +19,9 @@ from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.actions import ActionResult, Cancel, Delete, Edit, Requeue, RunNow
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Verdict, Want
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import maintenance, open_redis
 from windlass._storage.redis.io.records import unreadable_record_of

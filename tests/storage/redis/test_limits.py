@@ -21,8 +21,8 @@ from windlass._core.limits.cooldown import MAX_STEPS, RESET_AFTER
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.limits.queue_settings import QueueSettings
 from windlass._core.values.instants import to_us
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import maintenance, open_redis
 from windlass.errors import KeyConflict, LimitUnknown, StorageReplaced
@@ -120,7 +120,7 @@ class TestOlderStores:
     ) -> None:  # fmt: skip
         server.set(key + "epoch", "1-anything")
         older = await open_redis(redis_prefix[0], clock=clock, prefix=redis_prefix[1])
-        assert server.get(key + "epoch") == b"3-anything"
+        assert server.get(key + "epoch") == b"4-anything"
         with pytest.raises(StorageReplaced):
             await add(storage, a_job())
         await older.close()

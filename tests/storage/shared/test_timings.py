@@ -10,7 +10,7 @@ import pytest
 
 from windlass import Windlass
 from windlass._storage import timings as timing
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import RedisStorage
 from windlass._storage.timings import Durations, Timings, timings_of

@@ -17,8 +17,8 @@ from windlass._core.job.transition import Transition
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.actions import Delete, Requeue
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.journal import LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite

@@ -25,13 +25,14 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import from_us, to_us
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io import checkpoints
 from windlass._storage.sqlite.jobs.apply import apply, histogram
-from windlass._storage.sqlite.jobs.claim import ClaimOperation, claimed_jobs
+from windlass._storage.sqlite.jobs.claim import ClaimOperation
+from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass.errors import ConfigError, InvalidArgument, StorageError
@@ -328,8 +329,8 @@ def test_instants_of_claimed_jobs_are_exact_to_the_microsecond() -> None:
     at = from_us(NOW)
     for _ in range(20_000):
         due = chance.choice((chance.randrange(2**52), chance.randrange(-(10**12), 2**56)))
-        row = (1, bytes(16), 1, "t", b"", 1, 5, 5, due, None, None, 0)
-        (job,) = claimed_jobs([row], {}, "q", at, "w")
+        row = (1, bytes(16), 1, "t", b"", 1, 5, 5, due, None, None, 0, None)
+        (job,) = claimed_jobs([row], {}, {}, queue="q", started_at=at, worker="w")
         assert to_us(job.due) == due
 
 
@@ -344,11 +345,11 @@ def test_a_histogram_by_slices_counts_as_one_by_one() -> None:
 
 
 def statements(connection: apsw.Connection, run: Callable[[], object]) -> list[str]:
-    """The first word and the table of every statement that ``run`` executes."""
+    """Every statement that ``run`` executes."""
     seen: list[str] = []
 
     def trace(_: apsw.Cursor, sql: str, __: object) -> bool:
-        seen.append(sql.split("\n", 1)[0] if sql.startswith("--") else sql)
+        seen.append(sql)
         return True
 
     connection.exec_trace = trace
@@ -400,7 +401,54 @@ def test_a_claim_on_closed_lanes_visits_none_of_them(connection: apsw.Connection
     insert(connection, NOW, [limited("all") for _ in range(50)])
     assert len(take(connection, 10).reply().jobs) == 1
     again = statements(connection, lambda: take(connection, 10))
-    assert not [sql for sql in again if "lane_jobs" in sql or "FROM jobs\n WHERE lane" in sql]
+    assert not [sql for sql in again if "FROM holds" in sql or "FROM jobs\n WHERE lane" in sql]
+
+
+def reads_of(connection: apsw.Connection, run: Callable[[], object]) -> int:
+    """How many statements read: a trace of many writes in one call has one entry for each row."""
+    return len([sql for sql in statements(connection, run) if "\nSELECT" in f"\n{sql}"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LimitSpec(name="key", concurrency=2),
+        LimitSpec(name="key", rate=Rate(1000, per=timedelta(seconds=1), burst=1000)),
+    ],
+    ids=["concurrency", "rate"],
+)
+def test_what_is_read_for_limited_jobs_does_not_grow_with_their_lanes(
+    connection: apsw.Connection, spec: LimitSpec
+) -> None:
+    def reads_for(lanes: int) -> tuple[int, int, int]:
+        taken: list[ClaimedJob] = []
+
+        def start() -> None:
+            taken[:] = take(connection, lanes).reply().jobs
+
+        def finish() -> None:
+            ends = [transition.succeed(job, by="w1", result=None) for job in taken]
+            apply(connection, NOW, ends)
+
+        jobs = [limited(f"key:{n}") for _ in range(2) for n in range(lanes)]
+        stored = reads_of(connection, lambda: insert(connection, NOW, jobs))
+        started = reads_of(connection, start)
+        assert len(taken) == lanes
+        finished = reads_of(connection, finish)
+        start()
+        finish()
+        assert not connection.execute("SELECT count(*) FROM lanes").get
+        return stored, started, finished
+
+    define(connection, spec)
+    assert reads_for(5) == reads_for(60)
+
+
+def test_lanes_are_made_in_the_order_of_their_jobs(connection: apsw.Connection) -> None:
+    define(connection, LimitSpec(name="key", concurrency=2))
+    insert(connection, NOW, [limited(f"key:{n * 7 % 50}") for n in range(50)])
+    rows = connection.execute("SELECT key FROM lanes ORDER BY id").fetchall()
+    assert [key for (key,) in rows] == [f"key:{n * 7 % 50}" for n in range(50)]
 
 
 def test_a_claim_that_visits_too_many_closed_lanes_says_to_ask_again(

@@ -25,11 +25,22 @@ FILES = sorted(file.name for file in resources.files(PACKAGE).iterdir() if file.
 STATEMENTS = {(file, name): sql for file in FILES for name, sql in load_sql(PACKAGE, file).items()}
 
 PRIMARY = "INTEGER PRIMARY KEY"
+FIRST_JOBS = [
+    f"head: {PRIMARY}",
+    "jobs: jobs_in_lane",
+    f"following: {PRIMARY}",
+    "jobs: jobs_in_lane",
+]
 
 # The statements on the path of every job, of every claim and of every heartbeat, and those by which
 # people look at millions, with each index they use, in the order of the plan.
 HOT = {
-    ("claim.sql", "is_live"): ["workers: sqlite_autoindex_workers_1"],
+    ("claim.sql", "is_live"): [
+        "workers: sqlite_autoindex_workers_1",
+        "parts: parts_due",
+        "flows: flows_sweeping",
+        "flows: flows_expiring",
+    ],
     ("claim.sql", "look"): [
         *["queues: PRIMARY KEY"] * 3,
         "jobs: jobs_scheduled",
@@ -47,18 +58,32 @@ HOT = {
     ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],
-    ("lanes.sql", "open_bays"): ["bays: bays_open", *["lanes: lanes_in_bay"] * 2],
+    ("lanes.sql", "open_bays"): [
+        "bays: bays_open",
+        "lanes: lanes_in_bay",
+        *FIRST_JOBS,
+        "lanes: lanes_in_bay",
+    ],
     ("lanes.sql", "open_timed"): [f"bays: {PRIMARY}", "bays: bays_timed"],
     ("lanes.sql", "next_timed"): ["bays: bays_timed"],
-    ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay"],
-    ("lanes.sql", "bay_head"): ["lanes: lanes_in_bay"],
+    ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay", *FIRST_JOBS],
+    ("lanes.sql", "bay_heads"): [f"lanes: {PRIMARY}", "lanes: lanes_in_bay"],
+    ("lanes.sql", "named_lanes"): [f"lanes: {PRIMARY}", *FIRST_JOBS],
     ("lanes.sql", "lane_jobs"): ["jobs: jobs_in_lane"],
-    ("lanes.sql", "lane_head"): ["jobs: jobs_in_lane"],
-    ("lanes.sql", "lane_of"): ["lanes: sqlite_autoindex_lanes_1"],
+    ("lanes.sql", "lanes"): [
+        f"lanes: {PRIMARY}",
+        f"bays: {PRIMARY}",
+        f"jobs: {PRIMARY}",
+        "jobs: jobs_in_lane",
+    ],
+    ("lanes.sql", "lanes_of"): ["lanes: sqlite_autoindex_lanes_1"],
+    ("lanes.sql", "add_lanes"): ["bays: sqlite_autoindex_bays_1"],
     ("lanes.sql", "expired_heads"): ["jobs: jobs_expiring_in_lane", f"lanes: {PRIMARY}"],
     ("lanes.sql", "open_gates"): ["bays: bays_of_gate"],
-    ("lanes.sql", "timed_bays"): ["bays: bays_of_gate"],
+    ("lanes.sql", "timed_bays"): [f"bays: {PRIMARY}", "bays: bays_of_gate"],
     ("lanes.sql", "usage"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}"],
+    ("lanes.sql", "usages"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}", "gates: PRIMARY KEY"],
+    ("lanes.sql", "gates"): ["gates: PRIMARY KEY"],
     ("apply.sql", "claims"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "details"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "succeed"): [f"jobs: {PRIMARY}"],
@@ -140,7 +165,24 @@ HOT = {
     ("journal.sql", "delete_logs"): ["logs: sqlite_autoindex_logs_1"],
     ("journal.sql", "delete_events"): ["events: events_of_job"],
     ("rollups.sql", "unmerged"): ["rollups: rollups_by_minute"],
-    ("whole_jobs.sql", "dump"): [f"jobs: {PRIMARY}", *["keys: PRIMARY KEY"] * 2],
+    ("whole_jobs.sql", "dump"): [
+        f"jobs: {PRIMARY}",
+        "keys: PRIMARY KEY",
+        f"parts: {PRIMARY}",
+        f"flows: {PRIMARY}",
+        "keys: PRIMARY KEY",
+    ],
+    ("flows.sql", "settleable"): ["jobs: jobs_settled"],
+    ("flows.sql", "sweepable"): ["jobs: jobs_of_part"],
+    ("flows.sql", "due_part"): ["parts: parts_due"],
+    ("flows.sql", "parts"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
+    ("flows.sql", "followers"): [
+        f"flows: {PRIMARY}",
+        "edges: edges_after",
+        "parts: sqlite_autoindex_parts_1",
+    ],
+    ("flows.sql", "place"): [f"jobs: {PRIMARY}"],
+    ("flows.sql", "places"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
     ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
     ("queues.sql", "forgivable"): ["queues: queues_cooled"],
     ("schedules.sql", "due"): ["schedules: schedules_due"],

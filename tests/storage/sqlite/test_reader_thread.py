@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.shared import reader_thread as asides
 from windlass._storage.shared.reader_thread import run_on_reader_thread
 from windlass._storage.sqlite import SqliteStorage, open_sqlite

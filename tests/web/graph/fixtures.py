@@ -38,7 +38,7 @@ def with_end(parts: Sequence[PartRecord]) -> list[PartRecord]:
     return [*parts, end]
 
 
-def a_flow(state: FlowState = FlowState.RUNNING, **counts: int) -> FlowRecord:
+def a_flow(state: FlowState = FlowState.RUNNING, **counts: Any) -> FlowRecord:
     at = datetime(2030, 1, 1, tzinfo=UTC)
     return FlowRecord(
         id=FlowId("0" * 32), number=1, name="import", state=state, created_at=at, **counts

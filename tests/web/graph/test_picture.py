@@ -3,57 +3,58 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from tests.web.graph.fixtures import a_flow, a_part, with_end
 from windlass._core.flows.flow import Edge, FlowState, PartKind, PartRecord
 from windlass._web.graph.picture import MOST_BOXES, MOST_PARTS, clip_text, draw_flow, title_of
-from windlass._web.graph.status import PartStatus, part_statuses, tally_of
+from windlass._web.graph.states import PartState, part_states, tally_of
 
 
-def status_of(part: PartRecord) -> PartStatus:
-    return part_statuses(a_flow(), [part])[part.number]
+def state_of(part: PartRecord) -> PartState:
+    return part_states(a_flow(), [part])[part.number]
 
 
 @pytest.mark.parametrize(
-    ("counts", "status"),
+    ("counts", "state"),
     [
-        ({"open": 3, "blocked": 3, "succeeded": 0}, PartStatus.BLOCKED),
-        ({"open": 2, "succeeded": 1}, PartStatus.ACTIVE),
-        ({"open": 2, "failed": 1, "succeeded": 0}, PartStatus.FAILED),
-        ({"cancelled": 1, "succeeded": 2}, PartStatus.CANCELLED),
-        ({"stopped": 3, "succeeded": 0}, PartStatus.STOPPED),
-        ({"skipped": 3, "succeeded": 0}, PartStatus.SKIPPED),
-        ({"succeeded": 3}, PartStatus.SUCCEEDED),
+        ({"open": 3, "blocked": 3, "succeeded": 0}, PartState.BLOCKED),
+        ({"open": 2, "succeeded": 1}, PartState.ACTIVE),
+        ({"open": 2, "failed": 1, "succeeded": 0}, PartState.FAILED),
+        ({"cancelled": 1, "succeeded": 2}, PartState.CANCELLED),
+        ({"stopped": 3, "succeeded": 0}, PartState.STOPPED),
+        ({"skipped": 3, "succeeded": 0}, PartState.SKIPPED),
+        ({"succeeded": 3}, PartState.SUCCEEDED),
     ],
 )
 def test_the_state_of_a_part_follows_from_its_counts(
-    counts: dict[str, int], status: PartStatus
+    counts: dict[str, Any], state: PartState
 ) -> None:
-    assert status_of(a_part(0, **{"total": 3, **counts})) is status
+    assert state_of(a_part(0, **{"total": 3, **counts})) is state
 
 
 @pytest.mark.parametrize(
-    ("first", "strict", "status"),
+    ("first", "strict", "state"),
     [
-        ({"open": 1, "succeeded": 0}, True, PartStatus.BLOCKED),
-        ({"failed": 1, "succeeded": 0}, True, PartStatus.STOPPED),
-        ({"failed": 1, "succeeded": 0}, False, PartStatus.SUCCEEDED),
-        ({"skipped": 1, "succeeded": 0}, True, PartStatus.SKIPPED),
-        ({}, True, PartStatus.SUCCEEDED),
+        ({"open": 1, "succeeded": 0}, True, PartState.BLOCKED),
+        ({"failed": 1, "succeeded": 0}, True, PartState.STOPPED),
+        ({"failed": 1, "succeeded": 0}, False, PartState.SUCCEEDED),
+        ({"skipped": 1, "succeeded": 0}, True, PartState.SKIPPED),
+        ({}, True, PartState.SUCCEEDED),
     ],
 )
 def test_a_join_has_the_state_of_what_it_waits_for(
-    first: dict[str, int], *, strict: bool, status: PartStatus
+    first: dict[str, Any], *, strict: bool, state: PartState
 ) -> None:
     join = a_part(1, [Edge(0, strict)], kind=PartKind.JOIN, total=0, succeeded=0)
-    assert part_statuses(a_flow(), [a_part(0, **first), join])[1] is status
+    assert part_states(a_flow(), [a_part(0, **first), join])[1] is state
 
 
 def test_the_end_has_the_state_of_the_flow() -> None:
     parts = with_end([a_part(0)])
-    assert part_statuses(a_flow(FlowState.FAILED), parts)[1] is PartStatus.FAILED
+    assert part_states(a_flow(FlowState.FAILED), parts)[1] is PartState.FAILED
 
 
 def test_counts_are_told_in_words_and_as_a_bar() -> None:
@@ -106,7 +107,7 @@ def test_parts_of_which_some_wait_and_some_have_ended_are_under_way_together() -
     middle = [a_part(n, [0], open=n % 2, blocked=n % 2, succeeded=1 - n % 2) for n in range(1, 99)]
     picture = draw_flow(a_flow(), with_end([a_part(0), *middle]))
     assert picture is not None
-    assert picture.boxes[1].status is PartStatus.ACTIVE
+    assert picture.boxes[1].state is PartState.ACTIVE
 
 
 def test_names_are_cut_by_the_room_they_take() -> None:

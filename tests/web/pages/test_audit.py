@@ -10,7 +10,7 @@ from tests.web.security.hostile_texts import HOSTILE
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import Cancel
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._web.security.roles import Role
 from windlass.testing.conformance.steps import a_job
 

@@ -18,7 +18,7 @@ from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.outcome import GaveUp, Raised
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._storage.protocol.storage import Storage
 from windlass._web.pages.jobs import job_list as jobs_page
 from windlass._web.security.roles import Role

@@ -39,9 +39,9 @@ from windlass._core.job.unique import UniqueKey
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.schedule.rules import Cron
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.journal import LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._web.security.authentication import HostAuthentication

@@ -16,7 +16,7 @@ from windlass import Secret, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError
 from windlass._core.job.outcome import GaveUp
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass._web.security.roles import Role
 from windlass.testing.conformance.steps import claim, enlist, happened
 

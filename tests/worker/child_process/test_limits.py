@@ -11,7 +11,7 @@ from tests.worker.process_app import app, debounce, doomed
 from windlass import testing
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 
 @pytest.fixture

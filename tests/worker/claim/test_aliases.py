@@ -11,7 +11,7 @@ from tests.worker.fixtures import bench
 from windlass import Context, Failure, Registrar, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import DefinitionError, DuplicateTask, InvalidArgument
 
 

@@ -14,7 +14,7 @@ import pytest
 from windlass import Backoff, Breaker, Failure, Throttled, Unique, Windlass
 from windlass._core.job.event import Event, QueueCooled
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import KeyConflict
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.poison_app import PLACE, build
 from windlass._core.job.state import State, Verb
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 pytestmark = pytest.mark.crash
 

@@ -18,8 +18,8 @@ from windlass._core.job.job import FollowUp, JobId, JobRecord, LimitUse, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.schedule.rules import Manual
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Inserted, Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
 from windlass._worker.engine import Engine

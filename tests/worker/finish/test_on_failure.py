@@ -26,8 +26,8 @@ from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import FollowUp, JobId, JobRecord, LimitUse
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._tasks.task import Task
 from windlass._worker.liveness.reaper import Reaper
 from windlass._worker.liveness.store_contact import StoreContact

@@ -27,8 +27,8 @@ from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition, retry
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Applied
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._tasks.context import CallNext
 from windlass._tasks.task import Task
 from windlass.errors import (

@@ -11,6 +11,7 @@ import pytest
 from tests.worker.fixtures import Bench, Hook, World, bench, register, simulate, working
 from windlass import GiveUp
 from windlass._app.parts import parts_of
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._settings.settings import WorkerSettings
@@ -20,6 +21,8 @@ from windlass._worker.liveness.leader import Leader
 from windlass._worker.liveness.maintenance import CHUNK_SIZE, Promoter, Pruner
 from windlass._worker.liveness.recycling import megabytes_used, recycle_reason
 from windlass.errors import JobExpired, JobNotFound
+from windlass.testing.conformance.flows.steps import Plan, act, run, run_all, start, state
+from windlass.testing.conformance.steps import total
 
 DAY = timedelta(days=1)
 
@@ -75,8 +78,8 @@ async def test_a_leader_that_resigns_can_be_followed_at_once() -> None:
 async def test_who_does_not_lead_does_no_chores() -> None:
     async with bench() as it:
         leader = leader_of(it)
-        assert await Promoter(it.store.storage.maintenance, leader).step() == 0
-        assert not [name for name in it.store.calls if name.startswith("maintenance.")]
+        assert await Promoter(it.store.storage, leader).step() == 0
+        assert not [name for name in it.store.calls if name.startswith(("maintenance.", "flows."))]
 
 
 def test_the_chores_of_a_worker_that_stops_are_taken_over_with_the_next_beat() -> None:
@@ -101,7 +104,7 @@ async def test_the_promoter_makes_due_jobs_ready_in_bites() -> None:
     async with bench() as it:
         task = noop(it).options(delay=60)
         await it.app.enqueue_many([task.call() for _ in range(1200)])
-        promoter = Promoter(it.store.storage.maintenance, await leading(it))
+        promoter = Promoter(it.store.storage, await leading(it))
         assert await promoter.step() == 0
         it.clock.advance(60)
         assert await promoter.step() == 1200
@@ -128,6 +131,37 @@ def test_a_promoted_job_wakes_whoever_serves_its_queue() -> None:
             await world.until(15)
         ((second, _),) = world.seen
         assert 10 <= second <= 12
+
+    simulate(scenario, poll=1)
+
+
+async def test_the_promoter_settles_flows_until_nothing_is_left() -> None:
+    async with bench() as it:
+        plan = Plan()
+        plan.part("first")
+        plan.part("rows", 1200, after=["first"])
+        plan.part("sum", after=["rows"])
+        storage = it.store.storage
+        await start(storage, plan)
+        promoter = Promoter(storage, await leading(it))
+        assert await promoter.step() == 0
+        await run(storage, "first")  # it fails, and its end settles the first hundred of the rest
+        assert await promoter.step() == 1100 + 1
+        assert (await state(storage, plan)).state is FlowState.FAILED
+        assert it.store.calls["flows.settle"] == 1 + 4
+
+
+def test_an_expired_flow_ends_though_no_worker_claims_from_its_queue() -> None:
+    async def scenario(world: World) -> None:
+        storage = await parts_of(world.app).storage()
+        plan = Plan(expires=timedelta(seconds=10))
+        plan.part("first", queue="another")  # no worker serves it
+        plan.part("second", after=["first"])
+        async with working(world.app):
+            await storage.flows.start([plan.flow])
+            await world.until(15)
+        flow = await state(storage, plan)
+        assert (flow.state, flow.open) == (FlowState.CANCELLED, 0)
 
     simulate(scenario, poll=1)
 
@@ -201,6 +235,54 @@ async def test_jobs_are_kept_as_long_as_the_settings_say() -> None:
         assert await after(1) == ["failed", "waiting"]
         assert await after(22) == ["failed", "waiting"]
         assert await after(1) == ["waiting"]
+
+
+async def ended_flows(it: Bench) -> dict[str, Plan]:
+    """Store one flow for each way to end, and one that runs."""
+    plans: dict[str, Plan] = {}
+    for name in ("succeeded", "failed", "cancelled", "running"):
+        plan = plans[name] = Plan()
+        plan.part(name)
+        plan.part("after", after=[name])
+        await start(it.store.storage, plan)
+        if name == "cancelled":
+            await act(it.store.storage, plan, "cancel")
+        elif name != "running":
+            await run_all(it.store.storage, "failed")
+    return plans
+
+
+async def test_flows_are_kept_as_long_as_the_settings_say() -> None:
+    async with bench(keep_succeeded=7 * DAY, keep_failed=30 * DAY) as it:
+        plans = await ended_flows(it)
+        storage, pruner = it.store.storage, pruner_of(it)
+
+        async def after(days: int) -> tuple[list[str], int]:
+            """Return the flows that are left, and how many jobs there are."""
+            it.clock.advance(days * DAY)
+            await pruner.step()
+            left = [name for name in plans if await storage.flows.graph(plans[name].id)]
+            return left, await total(storage)
+
+        assert await after(7) == (["succeeded", "failed", "cancelled", "running"], 8)
+        assert await after(1) == (["failed", "running"], 4)
+        assert await after(22) == (["failed", "running"], 4)
+        assert await after(1) == (["running"], 2)
+
+
+async def test_many_flows_are_deleted_in_chunks() -> None:
+    async with bench(keep_succeeded=DAY) as it:
+        storage = it.store.storage
+        for _ in range(3):
+            plan = Plan()
+            plan.part("rows", 400)
+            await start(storage, plan)
+        await run_all(storage)
+        it.clock.advance(2 * DAY)
+        assert await pruner_of(it).step() == 1200
+        assert await total(storage) == 0
+        # Two flows at once, then one, then none; and one look at each other state.
+        assert it.store.calls["flows.prune"] == 3 + 2
 
 
 async def test_retention_works_in_bites() -> None:

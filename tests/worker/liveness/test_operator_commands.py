@@ -10,8 +10,8 @@ from windlass import Every
 from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, WorkerChanged
 from windlass._core.job.state import State
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import ClaimReply
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.workers import Duty, WorkerState
 from windlass._worker.worker import StopReason
 

@@ -14,7 +14,7 @@ from windlass import Context, Manual, testing
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, Verb
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._tasks.context import CallNext
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Task

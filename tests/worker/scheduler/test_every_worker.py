@@ -9,7 +9,7 @@ import pytest
 
 from tests.worker.fixtures import World, logged, simulate, working
 from windlass import Context, Every, Manual, Windlass
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import DefinitionError, InvalidArgument
 
 

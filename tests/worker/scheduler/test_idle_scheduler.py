@@ -8,7 +8,7 @@ from datetime import datetime
 from tests.worker.fixtures import World, simulate, working
 from windlass import Every
 from windlass._core.schedule.schedule import slot_of
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 
 def test_an_idle_worker_looks_about_once_a_second_whether_it_leads_or_not() -> None:

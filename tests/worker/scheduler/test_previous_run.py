@@ -11,7 +11,7 @@ import pytest
 
 from tests.worker.fixtures import World, simulate, working
 from windlass import Backoff, Context, Every, Manual, PreviousRun, Windlass
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 Seen = list[PreviousRun | None]
 

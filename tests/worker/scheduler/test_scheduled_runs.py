@@ -14,7 +14,7 @@ from windlass import Backoff, Context, Cron, Every, GiveUp, Manual, Once, Snooze
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._core.schedule.schedule import slot_of
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass.errors import DefinitionError, InvalidArgument, ScheduleUnknown
 
 

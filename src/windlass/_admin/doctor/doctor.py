@@ -16,7 +16,7 @@ from windlass._core.job.state import State
 from windlass._core.stats.gauges import STORAGE
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import SYSTEM_CLOCK
 from windlass._tasks.task import TaskRegistry

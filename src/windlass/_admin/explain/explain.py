@@ -10,6 +10,7 @@ import msgspec
 
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.facts import JobFacts, gather
+from windlass._admin.explain.flows import blocked_cause, gather_flow
 from windlass._admin.explain.limits import limit_causes
 from windlass._admin.explain.running_and_ended import end_causes, run_causes, unique_key_causes
 from windlass._admin.explain.waiting import before, due_time_causes, queue_causes, worker_causes
@@ -25,6 +26,7 @@ from windlass.errors import JobNotFound
 __all__ = ["Cause", "Explanation", "explain_facts", "explain_job"]
 
 _NO_KNOWN_END = (
+    "after_jobs",
     "expired",
     "queue_paused",
     "no_worker",
@@ -67,6 +69,8 @@ async def explain_job(session: AdminSession, job_id: str) -> Explanation:
     if job is None:
         raise JobNotFound(job_id)
     facts = await gather(storage, job)
+    if job.blocked:
+        facts = msgspec.structs.replace(facts, flow=await gather_flow(storage, job))
     if has_digest(job.key):  # before it is part of a sentence, where it may be cut
         key = await masks.text(job.key or "")
         facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
@@ -102,6 +106,8 @@ def explain_facts(facts: JobFacts) -> Explanation:
 
 
 def _waiting(facts: JobFacts) -> list[Cause]:
+    if facts.job.blocked:
+        return [blocked_cause(facts.job, facts.flow), *unique_key_causes(facts)]
     found = [
         *due_time_causes(facts),
         *queue_causes(facts),

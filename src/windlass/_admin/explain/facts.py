@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass._admin.explain.flows import FlowFacts
 from windlass._core.job.job import Attempt, JobRecord, LimitUse
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.stats.rollup import count_runs, minute_of
 from windlass._storage.protocol.actions import AuditRecord
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.limits import LimitState
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import HEARD, Standing, WorkerRecord
@@ -130,6 +131,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     running: Sequence[JobRecord] = ()
     """Jobs that may hold what it needs, the newest first; not all of them, where there are many."""
     line: QueueAhead = QueueAhead()
+    flow: FlowFacts | None = None
+    """The parts that a blocked job waits for."""
 
 
 async def gather(storage: Storage, job: JobRecord) -> JobFacts:

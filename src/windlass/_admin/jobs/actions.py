@@ -24,7 +24,7 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._tasks.options import check_priority
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 

@@ -30,7 +30,7 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass.errors import InvalidArgument
 
 __all__ = ["BulkAction", "BulkProgress", "BulkReport", "filter_in_words"]

@@ -14,7 +14,7 @@ from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import ActionResult, Cancel
 from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["cancel_descendants"]
 

@@ -31,9 +31,9 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.journal import LogChunk
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._tasks.task import Call
 from windlass.errors import InvalidArgument, JobNotFound
 

@@ -14,8 +14,8 @@ from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.names import shown
 from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.job_list import JobFilter, Page
-from windlass._storage.protocol.list_order import default_order
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.list_order import default_order
 from windlass._system.seams import monotonic
 from windlass.errors import InvalidArgument
 

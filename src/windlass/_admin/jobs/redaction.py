@@ -17,9 +17,9 @@ from windlass._core.values.redaction import (
     secret_values,
 )
 from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.protocol.journal import LogChunk
 from windlass._storage.protocol.limits import LimitState
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.reader_thread import run_on_reader_thread
 from windlass._system.seams import new_secret

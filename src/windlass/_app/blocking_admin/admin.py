@@ -10,6 +10,7 @@ from windlass._app.blocking_admin.audit import BlockingAuditAdmin
 from windlass._app.blocking_admin.breakers import BlockingBreakerAdmin
 from windlass._app.blocking_admin.doctor import BlockingDoctorAdmin
 from windlass._app.blocking_admin.errors import BlockingErrorAdmin
+from windlass._app.blocking_admin.flows import BlockingFlowAdmin
 from windlass._app.blocking_admin.jobs import BlockingJobAdmin
 from windlass._app.blocking_admin.limits import BlockingLimitAdmin
 from windlass._app.blocking_admin.overview import BlockingOverviewAdmin
@@ -33,6 +34,7 @@ class BlockingAdmin:
         self._admin = admin
         self.jobs: BlockingJobAdmin = BlockingJobAdmin(client, admin.jobs)
         self.queues: BlockingQueueAdmin = BlockingQueueAdmin(client, admin.queues)
+        self.flows: BlockingFlowAdmin = BlockingFlowAdmin(client, admin.flows)
         self.limits: BlockingLimitAdmin = BlockingLimitAdmin(client, admin.limits)
         self.breakers: BlockingBreakerAdmin = BlockingBreakerAdmin(client, admin.breakers)
         self.schedules: BlockingScheduleAdmin = BlockingScheduleAdmin(client, admin.schedules)

@@ -17,9 +17,9 @@ from windlass._admin.jobs.read import QUICK, Count
 from windlass._app.sync import BlockingClient
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._storage.protocol.actions import JobAction
-from windlass._storage.protocol.job_list import JobFilter, Page
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.journal import LogChunk
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._tasks.task import Call
 
 __all__ = ["BlockingJobAdmin"]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from windlass._admin.session import SweepReport
 from windlass._admin.workers import WorkerAdmin
 from windlass._app.sync import BlockingClient
-from windlass._storage.protocol.job_list import Page
+from windlass._storage.protocol.lists.job_list import Page
 from windlass._storage.protocol.workers import WorkerRecord
 
 __all__ = ["BlockingWorkerAdmin"]

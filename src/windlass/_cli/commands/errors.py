@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windlass._core.job.job import JobRecord
     from windlass._storage.protocol.actions import JobAction
     from windlass._storage.protocol.admin import ErrorGroup, ErrorLook
-    from windlass._storage.protocol.job_list import JobFilter
+    from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["errors"]
 
@@ -204,7 +204,7 @@ def _key(group: ErrorGroup) -> str:
 
 def _of(group: ErrorGroup) -> JobFilter:
     from windlass._core.job.state import State
-    from windlass._storage.protocol.job_list import JobFilter
+    from windlass._storage.protocol.lists.job_list import JobFilter
 
     return JobFilter(states=[State.FAILED], error=group.kind, frame=group.frame)
 

@@ -18,7 +18,7 @@ from windlass._cli.demo.live_shop import PaymentUnreachable, Shop, repeatable_ra
 from windlass._cli.options.target import app_at
 from windlass._core.job.state import Shown
 from windlass._storage.protocol.actions import Requeue
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._system.seams import SYSTEM_CLOCK, Seams, monotonic
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass._admin.jobs.bulk import BulkProgress, BulkReport
     from windlass._app.app import Windlass
     from windlass._storage.protocol.actions import JobAction
-    from windlass._storage.protocol.job_list import JobFilter
+    from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["run_bulk_action"]
 

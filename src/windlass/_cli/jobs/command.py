@@ -29,7 +29,7 @@ from windlass._cli.options.target import (
 if TYPE_CHECKING:
     from windlass._app.app import Windlass
     from windlass._core.job.job import Attempt, JobRecord
-    from windlass._storage.protocol.job_list import Cursor, JobFilter, Page
+    from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, Page
     from windlass.admin import Explanation
 
 __all__ = ["jobs"]
@@ -121,7 +121,7 @@ def list_jobs(
     async def question(app: Windlass) -> None:
         import msgspec
 
-        from windlass._storage.protocol.job_list import ListOrder
+        from windlass._storage.protocol.lists.job_list import ListOrder
 
         now = await app.admin.storage.now()
         wanted = msgspec.structs.replace(
@@ -153,7 +153,7 @@ async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[P
     """Yield one page of ``limit`` jobs. A store may return fewer at a time: it bounds its reads."""
     import msgspec
 
-    from windlass._storage.protocol.job_list import Page
+    from windlass._storage.protocol.lists.job_list import Page
 
     if wanted.text is not None:
         yield await app.admin.jobs.search(wanted.text, wanted, limit=limit)

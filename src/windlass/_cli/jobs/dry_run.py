@@ -33,8 +33,8 @@ from windlass._observe.log import HumanFormatter, printable
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
+from windlass._tasks.call import OptionInheritance
 from windlass._tasks.context import CallNext, Context, ContextHost
-from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.run.execution import RunEnded, RunLimits

@@ -13,7 +13,7 @@ from windlass._cli.options.groups import Command, with_options
 
 if TYPE_CHECKING:
     from windlass._core.job.state import Shown, State
-    from windlass._storage.protocol.job_list import JobFilter
+    from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["FILTERS", "filter_of", "filter_options", "has_filter", "instant_of"]
 
@@ -90,7 +90,7 @@ def has_filter(given: Mapping[str, Any]) -> bool:
 def filter_of(given: Mapping[str, Any], now: datetime) -> JobFilter:
     """Build the filter from the options. ``now`` is the store's."""
     from windlass._core.job.job import JobId
-    from windlass._storage.protocol.job_list import JobFilter
+    from windlass._storage.protocol.lists.job_list import JobFilter
 
     plain: dict[str, Any] = {name: given.get(name) for name in _WORDS}
     for name in _INSTANTS:

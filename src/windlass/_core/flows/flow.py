@@ -36,7 +36,7 @@ class FlowState(StrEnum):
 
 
 class PartKind(StrEnum):
-    """What a part is there for."""
+    """The purpose of a part."""
 
     JOBS = "jobs"
     """Its jobs are members of the flow: the flow ends after them."""

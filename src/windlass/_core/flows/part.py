@@ -21,8 +21,8 @@ __all__ = [
     "NOTHING",
     "Counts",
     "Decision",
-    "Ended",
     "Gate",
+    "MemberEnd",
     "Tidings",
     "decide",
     "ended_as",
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Decision(StrEnum):
-    """What becomes of the blocked jobs of a part."""
+    """The fate of the blocked jobs of a part."""
 
     WAIT = "wait"
     OPEN = "open"
@@ -43,7 +43,7 @@ class Decision(StrEnum):
     """They are discarded: they are not needed."""
 
 
-class Ended(StrEnum):
+class MemberEnd(StrEnum):
     """How a member ended, as its part counts it."""
 
     SUCCEEDED = "succeeded"
@@ -53,15 +53,15 @@ class Ended(StrEnum):
     SKIPPED = "skipped"
 
 
-def ended_as(state: State) -> Ended:
+def ended_as(state: State) -> MemberEnd:
     """Return how a member's end counts by its state alone."""
     match state:
         case State.SUCCEEDED:
-            return Ended.SUCCEEDED
+            return MemberEnd.SUCCEEDED
         case State.FAILED:
-            return Ended.FAILED
+            return MemberEnd.FAILED
         case _:
-            return Ended.CANCELLED
+            return MemberEnd.CANCELLED
 
 
 class Counts(msgspec.Struct):
@@ -78,7 +78,16 @@ class Counts(msgspec.Struct):
 
     @property
     def failures(self) -> int:
+        """Return the number of jobs that count as failed."""
         return self.failed + self.cancelled + self.stopped
+
+    def add(self, name: str, number: int) -> None:
+        """Add to one of the counts."""
+        setattr(self, name, getattr(self, name) + number)
+
+    def put(self, name: str, number: int) -> None:
+        """Correct one of the counts."""
+        setattr(self, name, number)
 
 
 class Gate(msgspec.Struct):
@@ -88,9 +97,16 @@ class Gate(msgspec.Struct):
     broken: int = 0
     unneeded: int = 0
 
+    def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
+        """Count the present news of a part that it waits for, in place of the former."""
+        self.waiting -= after.over - before.over
+        if strict:
+            self.broken += after.broken - before.broken
+            self.unneeded += after.unneeded - before.unneeded
+
 
 class Tidings(NamedTuple):
-    """What a part tells those that wait for it."""
+    """The facts that a part tells those that wait for it."""
 
     over: bool
     broken: bool
@@ -98,7 +114,7 @@ class Tidings(NamedTuple):
 
 
 NOTHING = Tidings(over=False, broken=False, unneeded=False)
-"""What a new part with jobs tells."""
+"""The facts that a new part with jobs tells."""
 
 
 def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -> Decision:

@@ -17,6 +17,7 @@ from windlass._core.job.job import FlowId
 from windlass.errors import InvalidArgument
 
 __all__ = [
+    "PENDING",
     "Pending",
     "Place",
     "PlaceholderMet",
@@ -30,14 +31,15 @@ __all__ = [
 ]
 
 _KEY = "$results"
-_MARK = b'{"' + _KEY.encode() + b'":'
+PENDING = b'{"' + _KEY.encode() + b'":'
+"""The beginning of a payload that waits for results."""
 
 Place = tuple[str | int, ...]
 """The way to a value in the arguments: a name, then keys and indexes."""
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """What belongs in one place of the arguments."""
+    """The result that belongs in one place of the arguments."""
 
     place: Place
     kind: Literal["job", "part"]
@@ -52,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pending:
-    """Stands for a result until the flow runs. Not a value: using it as one is an error."""
+    """Marks the place of a result until the flow runs. Not a value: using it as one is an error."""
 
     __slots__ = ("_title", "kind", "source")
 
@@ -75,7 +77,7 @@ class Pending:
 
 
 def pending_part(flow: FlowId, part: int, title: str) -> Pending:
-    """Return what stands for the results of a part."""
+    """Return the mark for the results of a part."""
     return Pending("part", f"{flow}/{part}", title)
 
 
@@ -86,12 +88,12 @@ class Collected:
         self.found: list[Pending] = []
 
     def mark(self, pending: Pending) -> str:
-        """Return the text that stands for it in the JSON: no text of the user's is equal."""
+        """Return the text that marks it in the JSON: no text of the user's is equal."""
         self.found.append(pending)
         return f"{_KEY}:{id(self)}:{len(self.found) - 1}"
 
     def index(self, text: object) -> int | None:
-        """Return which one a text of the JSON stands for."""
+        """Return which one a text of the JSON marks."""
         start = f"{_KEY}:{id(self)}:"
         if not isinstance(text, str) or not text.startswith(start):
             return None
@@ -153,7 +155,7 @@ def _put(tree: Any, place: Place, value: object) -> None:
 
 def has_pending(payload: bytes) -> bool:
     """Return whether a payload waits for results. Cheap: asked for every member of a flow."""
-    return payload.startswith(_MARK)
+    return payload.startswith(PENDING)
 
 
 def wanted_in(payload: bytes) -> Sequence[Wanted]:

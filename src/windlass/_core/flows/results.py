@@ -98,7 +98,7 @@ class Results(Generic[T]):
             yield self._done(one)
 
     def outcomes_sync(self) -> Iterator[Done[T]]:
-        """Do the same in a plain function."""
+        """Return them in a plain function."""
         for one in self._read_here():
             yield self._done(one)
 
@@ -134,7 +134,7 @@ class Results(Generic[T]):
 
 
 def results_of(wanted: Any, value: object, hook: Callable[[type[Any], object], object]) -> object:
-    """Return the `Results` that a stored argument stands for. ``wanted`` is its annotation."""
+    """Return the `Results` of a stored argument. ``wanted`` is its annotation."""
     (kind,) = typing.get_args(wanted) or (Any,)
     source = msgspec.convert(value, dict[str, Any])
 

@@ -18,7 +18,9 @@ def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | 
     What counts is how a value is stored: a UUID or an enum member is a string in the payload.
     """
     for key in keys:
-        value = _as_stored(arguments.get(key))
+        if key not in arguments:
+            continue
+        value = _as_stored(arguments[key])
         if isinstance(value, str):
             value = value.replace("\x00", "")  # not every store can keep it
             if value:

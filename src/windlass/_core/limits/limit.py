@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -155,10 +156,16 @@ def admit(
     A cost above the burst starts when the bucket is full, and leaves a debt.
     """
     full_at = max(spent_until, now) if spent_until is not None else now
-    room = rate.span(rate.burst) - rate.span(min(cost, rate.burst))
+    room, price = _spans(rate, cost)
     if full_at - now > room:
         return Closed(open_at=full_at - room)
-    return Admitted(spent_until=full_at + rate.span(cost))
+    return Admitted(spent_until=full_at + price)
+
+
+@lru_cache(maxsize=1024)  # asked for every start under a rate
+def _spans(rate: Rate, cost: float) -> tuple[timedelta, timedelta]:
+    """Return the debt beside which a cost fits, and the debt that it leaves."""
+    return rate.span(rate.burst) - rate.span(min(cost, rate.burst)), rate.span(cost)
 
 
 def tokens_free(rate: Rate, spent_until: datetime | None, now: datetime) -> int:
@@ -185,6 +192,7 @@ def rescale_debt(
     return now + rate.span((spent_until - now) / before.spacing)
 
 
+@lru_cache(maxsize=4096)
 def lane_key(uses: tuple[LimitUse, ...]) -> str:
     """Return the lane of a combination of limits. Jobs that need the same budgets wait in one
     lane.

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, TypeVar, Union
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -27,6 +26,13 @@ from windlass._core.flows.pending import (
 from windlass._core.flows.results import Results, results_of
 from windlass._core.values.redaction import secret_tags
 from windlass._core.values.secret_types import SECRET, secrets_of
+from windlass._core.values.signatures import (
+    STARS,
+    field_of,
+    hints_of,
+    result_type,
+    signature_shape,
+)
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
 
 __all__ = ["MIB", "Codec", "Secret", "decode_any", "encode_any", "is_json", "signature_shape"]
@@ -107,34 +113,6 @@ def _holds_endless(value: object) -> bool:
             return False
 
 
-def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
-    """Return the parameters that come from the payload; refuse those that cannot."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if skip_first:
-        parameters = parameters[1:]
-    for parameter in parameters:
-        if parameter.kind in _STARS and _says_nothing(parameter.annotation):
-            stars = _STARS[parameter.kind]
-            message = (
-                f"task {function.__qualname__} takes {stars}{parameter.name} without an "
-                f"annotation. Annotate it, as in {stars}{parameter.name}: str, or name each "
-                f"argument. If a decorator made this function, use functools.wraps in it."
-            )
-            raise DefinitionError(message)
-    return parameters
-
-
-_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-
-
-def _says_nothing(annotation: object) -> bool:
-    """Tell whether the signature is missing, or only repeats that of another function."""
-    if isinstance(annotation, str):
-        return annotation.endswith((".args", ".kwargs"))
-    named = (typing.ParamSpecArgs, typing.ParamSpecKwargs)
-    return annotation is inspect.Parameter.empty or isinstance(annotation, named)
-
-
 class Codec:
     """Encodes and decodes the calls and results of one function."""
 
@@ -157,8 +135,8 @@ class Codec:
         """Build the types once; an annotation that cannot be resolved is a DefinitionError."""
         self._function = function
         parameters = signature_shape(function, skip_first=skip_first)
-        hints = _hints(function)
-        by_name = (inspect.Parameter.KEYWORD_ONLY, *_STARS)
+        hints = hints_of(function)
+        by_name = (inspect.Parameter.KEYWORD_ONLY, *STARS)
         plain = [p for p in parameters if p.kind not in by_name]
         named = [p for p in parameters if p.kind in by_name]
         self._rest = next((p.name for p in named if p.kind is p.VAR_POSITIONAL), None)
@@ -168,11 +146,11 @@ class Codec:
         self._nameless = frozenset(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
         try:
             base = msgspec.defstruct(
-                "Arguments", [_field(p, hints) for p in plain], forbid_unknown_fields=True
+                "Arguments", [field_of(p, hints) for p in plain], forbid_unknown_fields=True
             )
             self._struct: type[msgspec.Struct] = msgspec.defstruct(
                 "Arguments",
-                [_field(p, hints) for p in named],
+                [field_of(p, hints) for p in named],
                 bases=(base,),
                 kw_only=True,
                 forbid_unknown_fields=True,
@@ -184,7 +162,7 @@ class Codec:
                 f"{error}. Change the annotation, or pass a simpler value."
             )
             raise DefinitionError(message) from error
-        self._result = _result_type(hints)
+        self._result = result_type(hints)
         self._scalar = self._result if self._result in (int, str, bool, float) else None
         taken = {p.name for p in parameters}
         names = secrets_of({name: hints[name] for name in hints if name in taken})
@@ -395,41 +373,3 @@ def _shape_of(kind: type[Any]) -> dict[str, Any]:
     if describe is not None:
         return dict(describe())
     return {"title": f"{kind.__module__}.{kind.__qualname__}"}
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        message = (
-            f"an annotation of task {function.__qualname__} cannot be resolved: {error}. Import "
-            f"the type at run time, not only under TYPE_CHECKING."
-        )
-        raise DefinitionError(message) from error
-
-
-def _field(
-    parameter: inspect.Parameter, hints: Mapping[str, Any]
-) -> tuple[str, Any] | tuple[str, Any, Any]:
-    kind = hints.get(parameter.name, Any)
-    if parameter.kind in _STARS:
-        if typing.get_origin(kind) is typing.Unpack:  # **more: Unpack[SomeTypedDict]
-            (kind,) = typing.get_args(kind)
-        else:
-            many = parameter.kind is parameter.VAR_POSITIONAL
-            kind = types.GenericAlias(*((list, kind) if many else (dict, (str, kind))))
-    elif parameter.default is parameter.empty:
-        return (parameter.name, kind)
-    # Not the default itself: a changed default must apply to jobs that are already waiting.
-    return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
-
-
-def _result_type(hints: Mapping[str, Any]) -> Any:
-    wanted = hints.get("return", Any)
-    origin = typing.get_origin(wanted) or wanted
-    if isinstance(origin, type) and issubclass(origin, Awaitable):
-        # A plain function that returns an awaitable; awaiting it gives the result.
-        wanted = (typing.get_args(wanted) or (Any,))[-1]
-    if wanted is None or wanted is types.NoneType:
-        return Any
-    return wanted

@@ -13,7 +13,7 @@ from windlass._core.limits.limit import LimitSpec
 from windlass._core.stats.gauges import add_gauges
 from windlass._core.stats.rollup import minute_of
 from windlass._storage.memory.io.database import MemoryDatabase
-from windlass._storage.memory.io.rows import RollupRow, RollupRows
+from windlass._storage.memory.io.rollups import RollupRow, RollupRows
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass.errors import LimitUnknown

@@ -11,6 +11,7 @@ from pathlib import Path
 from windlass._storage.postgres.admin.actions import PostgresActions
 from windlass._storage.postgres.admin.admin import PostgresAdmin
 from windlass._storage.postgres.copy.copy import PostgresCopy
+from windlass._storage.postgres.flows.flows import PostgresFlows
 from windlass._storage.postgres.health import server_health
 from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer
 from windlass._storage.postgres.io.database import (
@@ -65,6 +66,7 @@ class PostgresStorage:
         self.schedules: PostgresSchedules = PostgresSchedules(database)
         self.admin: PostgresAdmin = PostgresAdmin(database)
         self.orders: PostgresActions = PostgresActions(database)
+        self.flows: PostgresFlows = PostgresFlows(database)
         self.journal: PostgresJournal = PostgresJournal(database)
         self.moving: PostgresCopy = PostgresCopy(database)
         self.transactions: PostgresTransactions = PostgresTransactions(database)

@@ -12,7 +12,7 @@ from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.stats.gauges import GaugeRow
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 
 __all__ = [
     "AdminStore",
@@ -136,7 +136,7 @@ class AdminStore(Protocol):
         In the order of a time, an index finds jobs by state, queue or (if that is the order) end,
         among any number of others. The backend decides the order of jobs with the same instant. A
         job that does not change between two pages is neither repeated nor left out. An impossible
-        order (`windlass._storage.protocol.list_order`), or a cursor of another one, raises
+        order (`windlass._storage.protocol.lists.list_order`), or a cursor of another one, raises
         InvalidArgument.
         """
         ...

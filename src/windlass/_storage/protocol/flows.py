@@ -72,7 +72,7 @@ class Recounted(msgspec.Struct, frozen=True):
     """The result of counting flows again."""
 
     wrong: Sequence[str] = ()
-    """What did not agree, in words."""
+    """The counts that did not agree, in words."""
     next: int | None = None
     """The cursor of the next call; None: all were counted."""
 
@@ -87,10 +87,10 @@ class FlowStore(Protocol):
     and not ended counts, once. When a part has ended, or has its first failure, the parts after it
     learn that in the same write, and so does the flow.
 
-    Members that wait for other parts are *blocked*: waiting, but in no line of a claim, whatever
-    their due time. Their delay and expiry count from when they are placed. For the actions on jobs:
+    Members that wait for other parts are *blocked*: waiting, but in no line of a claim, at any due
+    time. Their delay and expiry count from when they are placed. For the actions on jobs:
 
-    - Requeue of an ended member lets its part, the parts after it and the flow go on. CONFLICT if
+    - Requeue of an ended member reopens its part, the parts after it and the flow. CONFLICT if
       another running flow holds the key of an ended flow. WRONG_STATE for a member that was stopped
       or skipped, because the failed one is to be requeued, and for all members of a cancelled flow,
       because the flow is to be retried.
@@ -121,7 +121,8 @@ class FlowStore(Protocol):
         ...
 
     async def settle(self, limit: int) -> int:
-        """Place, end or block again up to ``limit`` jobs of parts that are due. Return how many.
+        """Move up to ``limit`` jobs of parts that are due: place, end or block them; return how
+        many.
 
         What `decide` says about the part at that moment holds. Placed jobs are due when their
         ``delay`` is over, and ordered by the flow's start. Ended ones count like any other end.
@@ -168,7 +169,7 @@ class FlowStore(Protocol):
         ...
 
     async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
-        """Compare the stored counts of up to ``limit`` flows with their jobs; ``repair`` corrects
+        """Check the stored counts of up to ``limit`` flows against their jobs; ``repair`` corrects
         them.
         """
         ...

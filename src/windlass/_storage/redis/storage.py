@@ -14,6 +14,7 @@ from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
 from windlass._storage.redis.copy.copy import RedisCopy
+from windlass._storage.redis.flows.flows import RedisFlows
 from windlass._storage.redis.health import server_health
 from windlass._storage.redis.io.calls import ScriptCalls
 from windlass._storage.redis.io.connection import RETRY_SECONDS, LoopConnection
@@ -46,13 +47,16 @@ __all__ = ["RedisStorage", "open_redis"]
 log = logging.getLogger("windlass")
 
 _NOW = script("now")
-_LAYOUT = 3
+_LAYOUT = 4
 """Raised when an older Windlass could not read or keep up what this one writes. 2: ended jobs by
-queue. 3: lists of those that retry, frames, logs and events.
+queue. 3: lists of those that retry, frames, logs and events. 4: flows.
 """
+_GATHERED = 3
+"""The first layout with lists of those that retry."""
 _FINISHES = 3
 """The oldest layout whose processes may still do everything but claim, once this one is stored:
 their workers store the outcomes of what they run, and end. Older processes are refused outright.
+The first flow raises it: see flow_start.lua.
 """
 _EPOCH = re.compile(rb"([0-9]{1,9})-([0-9A-Za-z]{1,64})")
 
@@ -85,6 +89,7 @@ class RedisStorage:
         self.schedules: RedisSchedules = RedisSchedules(database)
         self.admin: RedisAdmin = RedisAdmin(database)
         self.orders: RedisActions = RedisActions(database)
+        self.flows: RedisFlows = RedisFlows(database)
         self.journal: RedisJournal = RedisJournal(database)
         self.moving: RedisCopy = RedisCopy(database)
         self.wakeups: RedisWakeups = RedisWakeups(database, dialer)
@@ -206,7 +211,8 @@ async def _epoch(line: LoopConnection, prefix: str, *, migrates: bool) -> bytes:
     if layout < _LAYOUT:
         # Before anything moves: from now on processes that would use the old keys get an error that
         # this is not their storage any more. `RedisDatabase.confirm` migrates the rest.
-        await line.ask("SET", prefix + "gathering", "0")
+        if layout < _GATHERED:
+            await line.ask("SET", prefix + "gathering", "0")
         await line.ask("SET", prefix + "finishes", str(_FINISHES))
         epoch = b"%d-%s" % (_LAYOUT, found[2])
         await line.ask("SET", prefix + "epoch", epoch, "XX")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass._core.values.instants import us_or_none
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 
 __all__ = ["filter_values"]
 

@@ -12,8 +12,8 @@ import msgspec
 
 from windlass._core.job.job import JobRecord
 from windlass._core.values.text_search import SearchWords, texts_of
-from windlass._storage.protocol.job_list import Cursor, JobFilter, Page
-from windlass._storage.protocol.list_order import order_of, sort_time_of
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, Page
+from windlass._storage.protocol.lists.list_order import order_of, sort_time_of
 from windlass._storage.shared.reader_thread import run_on_reader_thread
 
 __all__ = ["JOBS_PER_SEARCH", "search_jobs"]

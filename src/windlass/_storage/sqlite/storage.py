@@ -15,6 +15,7 @@ from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite.admin.actions import SqliteActions
 from windlass._storage.sqlite.admin.admin import SqliteAdmin
 from windlass._storage.sqlite.copy.copy import SqliteCopy
+from windlass._storage.sqlite.flows.flows import SqliteFlows
 from windlass._storage.sqlite.io.checkpoints import Checkpointer
 from windlass._storage.sqlite.io.connection import ConnectionSource, FileSource, SqliteDurability
 from windlass._storage.sqlite.io.database import SqliteDatabase, WriterProtocol
@@ -69,6 +70,7 @@ class SqliteStorage:
         self.schedules: SqliteSchedules = SqliteSchedules(database)
         self.admin: SqliteAdmin = SqliteAdmin(database)
         self.orders: SqliteActions = SqliteActions(database)
+        self.flows: SqliteFlows = SqliteFlows(database)
         self.journal: SqliteJournal = SqliteJournal(database)
         self.moving: SqliteCopy = SqliteCopy(database)
 

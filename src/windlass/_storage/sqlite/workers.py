@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import apsw
@@ -27,6 +27,7 @@ from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import worker_description_of, worker_description_text
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.admin.gauges import keep_readings
+from windlass._storage.sqlite.flows.parts import Place, places_of
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     Row,
@@ -37,7 +38,7 @@ from windlass._storage.sqlite.io.rows import (
 )
 from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
-from windlass._storage.sqlite.jobs.claim import claimed_jobs
+from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
 
@@ -160,16 +161,18 @@ class SqliteWorkers:
         return [worker for (worker,) in rows]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        def op(connection: apsw.Connection, _: int) -> list[Row]:
+        def op(connection: apsw.Connection, _: int) -> tuple[list[Row], dict[int, Place]]:
             rows: list[Row] = []
             for worker in _running_workers(connection):
                 if len(rows) >= limit:
                     break
                 if not fetch(connection, _IS_LIVE, (worker,)):
                     rows += fetch_shown(connection, _CLAIMS_OF, (worker, limit - len(rows)))
-            return rows
+            parts = {row[-1] for row in rows if row[-1] is not None}
+            return rows, places_of(connection, parts) if parts else {}
 
-        return [_orphan(row) for row in self._db.read(op)]
+        rows, places = self._db.read(op)
+        return [_orphan(row, places) for row in rows]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         def op(connection: apsw.Connection, now: int) -> Applied:
@@ -198,10 +201,11 @@ def _end(connection: apsw.Connection, worker: str, state: WorkerState, now: int)
     return bool(fetch(connection, _END, (worker, state.value, now)))
 
 
-def _orphan(row: Row) -> ClaimedJob:
-    seq, job, extras, (queue, started_at, worker) = row[0], row[:10], row[10:-3], row[-3:]
-    more = {seq: (seq, *extras)}
-    return claimed_jobs([(*job, None, True)], more, queue, instant_of(started_at), worker)[0]
+def _orphan(row: Row, places: Mapping[int, Place]) -> ClaimedJob:
+    seq, job, extras, (queue, started_at, worker, part) = row[0], row[:10], row[10:-4], row[-4:]
+    more, at = {seq: (seq, *extras)}, instant_of(started_at)
+    rows = [(*job, None, True, part)]
+    return claimed_jobs(rows, more, places, queue=queue, started_at=at, worker=worker)[0]
 
 
 def _running_workers(connection: apsw.Connection) -> Iterator[str]:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from windlass._core.job.job import JobId
 from windlass._core.job.state import Shown
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._web.security.cost_limits import ROWS
 from windlass.errors import InvalidArgument
 

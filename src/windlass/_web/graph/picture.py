@@ -12,7 +12,7 @@ from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
 from windlass._web.graph.folding import Fold, fold
 from windlass._web.graph.geometry import Layout, Spot, Stroke, lay_out
 from windlass._web.graph.layers import columns_of
-from windlass._web.graph.status import PartStatus, Tally, part_statuses, tally_of, worst_status
+from windlass._web.graph.states import PartState, Tally, part_states, tally_of, worst_state
 
 __all__ = ["MOST_BOXES", "FlowPicture", "PictureBox", "clip_text", "draw_flow", "title_of"]
 
@@ -47,7 +47,7 @@ class PictureBox(msgspec.Struct, frozen=True, kw_only=True):
     """The key by which it is opened; empty: it holds nothing folded."""
     title: str
     subtitle: str
-    status: PartStatus
+    state: PartState
     tally: Tally
     label: str
     """The state in words, with counts where there are several jobs."""
@@ -87,9 +87,9 @@ def draw_flow(
     folds, lines = fold(parts, opened)
     if len(folds) > MOST_BOXES:
         return None
-    statuses = part_statuses(flow, parts)
+    states = part_states(flow, parts)
     by_number = {part.number: part for part in parts}
-    drafts = [_draft(one, by_number, statuses) for one in folds]
+    drafts = [_draft(one, by_number, states) for one in folds]
     layout: Layout = lay_out(columns_of(len(folds), lines), [_size(box) for box in drafts])
     boxes = [
         msgspec.structs.replace(box, spot=spot)
@@ -106,11 +106,11 @@ def draw_flow(
 
 
 def _draft(
-    one: Fold, by_number: Mapping[int, PartRecord], statuses: Mapping[int, PartStatus]
+    one: Fold, by_number: Mapping[int, PartRecord], states: Mapping[int, PartState]
 ) -> PictureBox:
     """Return the box before it has its place."""
     own = [by_number[number] for number in one.parts]
-    status = worst_status(statuses[part.number] for part in own)
+    state = worst_state(states[part.number] for part in own)
     tally = tally_of(own)
     title, subtitle = _texts(one, own)
     shape: Shape = "fold" if one.key else _SHAPES[own[0].kind]
@@ -121,10 +121,10 @@ def _draft(
         opens=one.key,
         title=clip_text(title, _JOIN if shape == "join" else _TITLE),
         subtitle=clip_text(subtitle, _SUBTITLE),
-        status=status,
+        state=state,
         tally=tally,
-        label=_label(status, tally),
-        words=f"{_full_name(one, own)}: {status}{counted}",
+        label=_label(state, tally),
+        words=f"{_full_name(one, own)}: {state}{counted}",
         spot=Spot(0, 0, 0, 0),
     )
 
@@ -176,11 +176,11 @@ def _full_name(one: Fold, own: Sequence[PartRecord]) -> str:
             return f"Part {first.name}"
 
 
-def _label(status: PartStatus, tally: Tally) -> str:
+def _label(state: PartState, tally: Tally) -> str:
     if tally.total <= 1:
-        return status
+        return state
     counts = f"{tally.ended:,} of {tally.total:,}"
-    return f"{tally.failed:,} failed, {counts} ended" if tally.failed else f"{status}, {counts}"
+    return f"{tally.failed:,} failed, {counts} ended" if tally.failed else f"{state}, {counts}"
 
 
 def _size(box: PictureBox) -> tuple[float, float]:

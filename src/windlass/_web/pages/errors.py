@@ -13,7 +13,7 @@ from windlass._core.job.state import State
 from windlass._core.stats.rollup import minute_of
 from windlass._storage.protocol.actions import Discard, JobAction, Requeue
 from windlass._storage.protocol.admin import ErrorGroup
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.forms import page_path
 from windlass._web.render.paging import page_rows

@@ -13,7 +13,7 @@ from windlass._admin.explain.cause import plural
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._observe.log import brief
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.workers import HEARD, Duty, Standing, WorkerRecord
 from windlass._web.jobs import find_page
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation

@@ -25,6 +25,7 @@ from windlass._observe.current_run import (
     secrets_of_run,
 )
 from windlass._system.seams import monotonic, start_thread
+from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.context import ContextHost
 from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.hooks import Hooks
@@ -261,6 +262,8 @@ class ChildRunner:
 
     def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
         """Make the jobs that the run adds to its success. They travel with its outcome."""
+        if job.claim not in self.runner.active:
+            raise WindlassError(RUN_ENDED)
         return self._client.make_jobs(job, calls)
 
     async def previous_run(self) -> PreviousRun | None:

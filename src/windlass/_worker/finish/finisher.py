@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -207,21 +207,19 @@ class Finisher:
         if self._notes:
             notes, self._notes = self._notes, {}
             await report_last(self._jobs, list(notes.items()))
-        for batch in self._batches(sent):
+        for batch in self._batches(sent) if self._then else (sent,):
             await self._send(batch)
         if self._stuck is not None:
             raise self._stuck
         return len(sent)
 
-    def _batches(self, ended: list[_Ended]) -> Iterable[list[_Ended]]:
+    def _batches(self, ended: list[_Ended]) -> list[list[_Ended]]:
         """Return the transitions to write together. One that adds many jobs is written last and
         alone: the others do not wait for it.
         """
         large = {claim for claim, number in self._then.items() if number > _MANY}
-        if not large:
-            return (ended,)
         small = [one for one in ended if one[0].claim not in large]
-        return (small, *([one] for one in ended if one[0].claim in large))
+        return [small, *([one] for one in ended if one[0].claim in large)]
 
     async def _send(self, batch: Sequence[_Ended]) -> None:
         """Store a batch. A transition that cannot be stored is found by halving and fails alone."""

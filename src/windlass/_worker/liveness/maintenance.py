@@ -1,4 +1,4 @@
-"""Promotion of due jobs and retention of ended ones, both in chunks.
+"""Promotion of due jobs, settling of flows and retention of what has ended, all in chunks.
 
 Chunks are short transactions, so that claims get their turn between two of them.
 """
@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from windlass._client.job_events import publish_expired_events
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.state import State
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
-from windlass._storage.protocol.maintenance import MaintenanceStore
 from windlass._storage.protocol.storage import Storage
 from windlass._worker.claim.queue_settings import QueueSettingsCache
 from windlass._worker.liveness.leader import Leader
@@ -28,18 +28,23 @@ CHUNK_SIZE = 500
 
 
 class Promoter:
-    """Marks due jobs ready ahead of the claims that would. It only shortens the wait."""
+    """Marks due jobs ready, and settles flows, ahead of the claims that would.
 
-    def __init__(self, store: MaintenanceStore, leader: Leader) -> None:
+    For due jobs it only shortens the wait. Idle workers do not claim: a flow that a cancel or its
+    expiry ends has only the promoter.
+    """
+
+    def __init__(self, storage: Storage, leader: Leader) -> None:
         """Works only while leading."""
-        self._store = store
+        self._storage = storage
         self._leader = leader
 
     async def step(self) -> int:
-        """Promote what is due; how many."""
+        """Promote what is due and settle what a flow has opened or ended; how many jobs."""
         if not self._leader.leading:
             return 0
-        return await run_in_chunks(self._store.promote)
+        promoted = await run_in_chunks(self._storage.maintenance.promote)
+        return promoted + await run_until_done(self._storage.flows.settle)
 
 
 async def run_in_chunks(chunk: Callable[[int], Awaitable[int]]) -> int:
@@ -50,6 +55,14 @@ async def run_in_chunks(chunk: Callable[[int], Awaitable[int]]) -> int:
         total += done
         if done < CHUNK_SIZE:
             return total
+
+
+async def run_until_done(chunk: Callable[[int], Awaitable[int]]) -> int:
+    """Repeat until a chunk does nothing: of flows a short one may leave something."""
+    total = 0
+    while done := await chunk(CHUNK_SIZE):
+        total += done
+    return total
 
 
 class Pruner:
@@ -89,6 +102,9 @@ class Pruner:
         }
         for state, (age, apart) in keep.items():
             removed += await self._prune(state, age, apart)
+        removed += await self._prune_flows(FlowState.SUCCEEDED, settings.keep_succeeded)
+        removed += await self._prune_flows(FlowState.CANCELLED, settings.keep_succeeded)
+        removed += await self._prune_flows(FlowState.FAILED, settings.keep_failed)
         await run_in_chunks(
             lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n)
         )
@@ -121,3 +137,11 @@ class Pruner:
             )
 
         return await run_in_chunks(chunk)
+
+    async def _prune_flows(self, state: FlowState, age: timedelta) -> int:
+        """Delete flows with all their jobs, by when the flow has ended."""
+
+        async def chunk(limit: int) -> int:
+            return await self._storage.flows.prune(state=state, older_than=age, limit=limit)
+
+        return await run_until_done(chunk)

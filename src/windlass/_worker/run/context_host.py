@@ -14,7 +14,8 @@ from windlass._core.values.metadata import Metadata
 from windlass._plugins.builtin_maintenance import UPKEEP
 from windlass._schedules.previous_run import find_previous_run
 from windlass._storage.protocol.transactions import UserConnection
-from windlass._tasks.propagation import OptionInheritance
+from windlass._tasks.call import OptionInheritance
+from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.claim.queue_settings import QueueSettingsCache
@@ -112,6 +113,8 @@ class WorkerContextHost:
 
     def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
         """Make the jobs that a job adds to its success; safe from any thread."""
+        if job.claim not in self._active:
+            raise WindlassError(RUN_ENDED)
         if job.claim in self._transactions.asked:
             raise WindlassError(_FINISHED)
         return self._around.make_jobs(job, calls)

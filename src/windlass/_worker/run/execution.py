@@ -99,11 +99,10 @@ class Execution(CancelToken, kw_only=True):
 
     def close(self, outcome: Outcome) -> Outcome:
         """Take no more jobs, and return the outcome with those that were added to a success."""
-        self.closed = True
-        # A success that is committed already is of another type: its jobs are stored, too.
-        if self.added is None or type(outcome) is not Succeeded:
+        added = self.take_added()
+        if type(outcome) is not Succeeded:  # one that is committed already: its jobs are, too
             return outcome
-        return Succeeded(outcome.result, (*outcome.then, *self.take_added()))
+        return Succeeded(outcome.result, (*outcome.then, *added))
 
     def detach(self, thread: asyncio.Future[Return]) -> None:
         """Ask it to end, and wait no longer for its thread."""

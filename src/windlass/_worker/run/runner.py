@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from windlass._core.flows.pending import has_pending
 from windlass._core.job import outcome as core
 from windlass._core.job.job import Claim, ClaimedJob
@@ -36,7 +34,6 @@ from windlass._worker.run.execution import (
     ActiveRuns,
     EndedRuns,
     Execution,
-    OwnTask,
     RunEnded,
     RunLimits,
     StopCause,
@@ -49,14 +46,9 @@ from windlass._worker.run.threads import ThreadPool
 
 if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
-    from windlass._worker.claim.slots import Slots
-    from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
-    from windlass._worker.run.arguments import FlowArguments
-    from windlass._worker.run.log_store import LogCollector
-    from windlass._worker.run.progress import ProgressReporter
-    from windlass._worker.run.transaction_finish import FinishInTransaction
+    from windlass._worker.runner_parts import WorkerParts
 
-__all__ = ["Runner", "WorkerParts"]
+__all__ = ["Runner"]
 
 log = logging.getLogger("windlass")
 
@@ -64,23 +56,8 @@ _PATIENCE = 5.0
 """Seconds that a coroutine may take to clean up after its timeout before that is logged."""
 
 _MOMENT = 1.0
-
 _NOTHING = core.Succeeded()
 """The encoded result of most handlers."""
-
-
-class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a runner in a worker, absent in a child process and in a dry run."""
-
-    slots: Slots
-    progress: ProgressReporter
-    lines: LogCollector
-    transactions: FinishInTransaction
-    unrunnable: UnrunnableJobs
-    own: OwnTask
-    arguments: FlowArguments
-    children: ChildPool | None
-    """None: tasks that ask for a process of their own run in this one."""
 
 
 class Runner:
@@ -272,11 +249,13 @@ class Runner:
     def _end(self, run: Execution, outcome: Outcome) -> None:
         """Hand the run on, then free its slot."""
         job, parts = run.job, self._worker
+        if run.added is not None:  # a call less per job
+            outcome = run.close(outcome)
         note = None
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)
         try:
-            self._ended.add(RunEnded(job, run.close(outcome), note, run.metadata))
+            self._ended.add(RunEnded(job, outcome, note, run.metadata))
         except Exception:
             # The next heartbeat finds the claim, and it is given back.
             log.exception("job %s: the end of its run could not be recorded", job.claim.job)
@@ -313,9 +292,8 @@ class Runner:
         if self._layers:
             run.move(on_loop=True)
             inner = functools.partial(self._innermost, run, task, args, kwargs)
-            return await self._in_time(
-                run, limit, call_through_middleware(self._layers, current(), inner)
-            )
+            work = call_through_middleware(self._layers, current(), inner)
+            return await self._in_time(run, limit, work)
         if task.is_async:
             return await self._in_time(run, limit, call_handler(run, task, args, kwargs))
         value = await self._on_thread(run, task, limit, args, kwargs)
@@ -368,9 +346,8 @@ class Runner:
                 context = Context(job, self._host, run)
                 RUN.set(context)
                 inner = functools.partial(seat.value, job, run.add)
-                value = await self._in_time(
-                    run, limit, call_through_middleware(self._layers, context, inner)
-                )
+                work = call_through_middleware(self._layers, context, inner)
+                value = await self._in_time(run, limit, work)
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         stopped = run.why is not None and run.why is not StopCause.CANCEL
         if run.why is not None and stopped and not isinstance(outcome, core.Succeeded):

@@ -48,7 +48,6 @@ from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
-from windlass.testing.conformance.jobs.added_jobs import AddedJobConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
 from windlass.testing.conformance.jobs.cancel import CancelConformance
 from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
@@ -62,7 +61,10 @@ from windlass.testing.conformance.jobs.outlook import OutlookConformance
 from windlass.testing.conformance.jobs.repeated_ids import RepeatedIdConformance
 from windlass.testing.conformance.jobs.retry import RetryConformance
 from windlass.testing.conformance.jobs.solo_runs import SoloConformance
-from windlass.testing.conformance.jobs.success_jobs import SuccessJobConformance
+from windlass.testing.conformance.jobs.success_jobs import (
+    AddedJobConformance,
+    SuccessJobConformance,
+)
 from windlass.testing.conformance.jobs.unknown_tasks import UnknownTaskConformance
 from windlass.testing.conformance.journal import EventConformance, LogConformance
 from windlass.testing.conformance.limits.breaker_trials import BreakerTrialConformance

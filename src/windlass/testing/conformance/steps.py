@@ -23,8 +23,8 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import ClaimReply, TransitionAnswer, Verdict, Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart

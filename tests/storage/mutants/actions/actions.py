@@ -70,7 +70,7 @@ class RecordsEveryWord(MemoryActions):
 class RequeuesWhateverItIs(MemoryActions):
     """A requeue does not look at the state."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         requeue(self._db, row, now)
         return ActionResult.DONE
 
@@ -161,9 +161,9 @@ class _Requeues(MemoryActions):
     def spoil(self, row: JobRow, past: JobRow, now: datetime) -> None:
         raise AssertionError("say what")
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         past = replace(row)
-        answer = super()._requeue(row, now)
+        answer = super().requeue_one(row, now)
         if answer is ActionResult.DONE:
             self.spoil(row, past, now)
         return answer
@@ -208,12 +208,12 @@ class RequeuesWithoutTheKey(_Requeues):
 class StealsTheKey(MemoryActions):
     """A requeued job takes its key from whoever holds it."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         unique = row.asked.unique
         holder = None if unique is None else self._db.holder(unique.key, now)
         if holder is not None:
             self._db.free_key(holder)
-        return super()._requeue(row, now)
+        return super().requeue_one(row, now)
 
 
 @fails(RequeueConformance.test_a_key_held_until_started_stays_free)

@@ -41,8 +41,8 @@ class CountsWhatWasAsked(AuditRows):
 class RecordsRefusals(MemoryActions):
     """What was refused is recorded, too."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        answer = super()._requeue(row, now)
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
         self._db.audits.keep(AuditNote(id=row.asked.id, who="", what=""), 0, now)
         return answer
 

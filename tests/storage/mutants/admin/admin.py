@@ -19,8 +19,8 @@ from windlass._storage.memory.jobs.claim import ClaimRules
 from windlass._storage.memory.maintenance import MemoryMaintenance
 from windlass._storage.protocol.actions import ActionResult, AuditNote, JobAction
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass.testing.conformance import (
     JobReadConformance,
     MaintenanceConformance,
@@ -126,17 +126,19 @@ class CountsWhatWasPromoted(MemoryAdmin):
 class RequeueForgetsAttempts(MemoryActions):
     """A requeued job starts at attempt zero."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         row.attempt = 0
-        return super()._requeue(row, now)
+        return super().requeue_one(row, now)
 
 
 @fails(OperatorConformance.test_cancelled_and_discarded_jobs_may_be_requeued)
 class RequeuesFailedJobsOnly(MemoryActions):
     """Only failed jobs may be requeued."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        return super()._requeue(row, now) if row.state is State.FAILED else ActionResult.WRONG_STATE
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        return (
+            super().requeue_one(row, now) if row.state is State.FAILED else ActionResult.WRONG_STATE
+        )
 
 
 class _KeepsAtRequeue(MemoryActions):
@@ -145,9 +147,9 @@ class _KeepsAtRequeue(MemoryActions):
     def keep(self, row: JobRow, past: JobRow) -> None:
         raise AssertionError("say what")
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         past = replace(row)
-        answer = super()._requeue(row, now)
+        answer = super().requeue_one(row, now)
         self.keep(row, past)
         return answer
 
@@ -186,17 +188,17 @@ class LooksThenRequeues(MemoryActions):
 class RequeuesAnything(MemoryActions):
     """Any job may be requeued."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         row.state = State.FAILED
-        return super()._requeue(row, now)
+        return super().requeue_one(row, now)
 
 
 @fails(OperatorConformance.test_a_requeued_job_takes_its_key_again)
 class RequeuesWithoutKeys(MemoryActions):
     """A requeued job does not hold its key."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        answer = super()._requeue(row, now)
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
         self._db.free_key(row)
         return answer
 
@@ -205,8 +207,8 @@ class RequeuesWithoutKeys(MemoryActions):
 class RequeuesIntoConflicts(MemoryActions):
     """A requeue that conflicts is refused, and the job waits all the same."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        answer = super()._requeue(row, now)
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
         if answer is ActionResult.CONFLICT:
             self._db.stand(row, now, now)
         return answer
@@ -216,8 +218,8 @@ class RequeuesIntoConflicts(MemoryActions):
 class RequeueRetakesStartedKeys(MemoryActions):
     """A key held until started is taken again."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
-        answer = super()._requeue(row, now)
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
         self._db.take_key(row, now)
         return answer
 

@@ -12,7 +12,7 @@ from windlass._core.job.state import Shown, State
 from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass.testing.conformance import (
     ErrorGroupConformance,
     FilterConformance,

@@ -11,8 +11,8 @@ from tests.storage.mutants.table import fails
 from windlass._core.job.state import State
 from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.io.rows import JobRow
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
-from windlass._storage.protocol.list_order import is_descending, position_of, sort_field_of
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
+from windlass._storage.protocol.lists.list_order import is_descending, position_of, sort_field_of
 from windlass.testing.conformance import SortConformance
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import AttemptError, Claim, JobId
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -227,8 +228,10 @@ class DropsTheLastError(ApplyRules):
 class ForgetsWhenJobsEnded(MemoryDatabase):
     """The instant of the end is not stored."""
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        super().finish(row, state, now)
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
+        super().finish(row, state, now, ended)
         row.finished_at = row.started_at - timedelta(hours=1)
 
 

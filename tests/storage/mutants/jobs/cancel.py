@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from tests.storage.mutants.table import fails
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import Claim, JobId
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -34,9 +35,11 @@ from windlass.testing.conformance import (
 class CancelledJobsStayInLine(MemoryDatabase):
     """A cancelled job keeps its place, and is claimed in its turn."""
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
         place = row.place
-        super().finish(row, state, now)
+        super().finish(row, state, now, ended)
         row.place = place
 
 

@@ -12,6 +12,7 @@ from windlass._core.job.job import ClaimedJob, FollowUp, NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.memory.admin.actions import MemoryActions
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.insert import insert
@@ -27,7 +28,7 @@ from windlass.testing.conformance import FollowUpConformance, OnFailureConforman
 class NeverFollows(ApplyRules):
     """Nothing follows."""
 
-    def follow(self, job: NewJob) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         pass
 
 
@@ -35,9 +36,9 @@ class NeverFollows(ApplyRules):
 class FollowsPlainly(ApplyRules):
     """What follows has its task and its arguments, and nothing else."""
 
-    def follow(self, job: NewJob) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         plain = NewJob(id=job.id, task=job.task, queue=job.queue, payload=job.payload)
-        super().follow(plain)
+        super().follow(plain, part)
 
 
 @fails(FollowUpConformance.test_a_failure_that_gives_way_to_a_cancel_request_is_followed_by_nothing)
@@ -70,10 +71,10 @@ class FollowsRefusals(ApplyRules):
 class FollowsAgain(ApplyRules):
     """What is stored already is stored anew."""
 
-    def follow(self, job: NewJob) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         if (row := self._db.by_id.get(job.id)) is not None:
             self._db.remove(row)
-        super().follow(job)
+        super().follow(job, part)
 
 
 class _Choosing(ApplyRules):
@@ -138,8 +139,8 @@ class FollowsOnce(ApplyRules):
 class FollowUpsAreFree(ApplyRules):
     """No limit holds for what follows."""
 
-    def follow(self, job: NewJob) -> None:
-        super().follow(replace(job, limits=()))
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        super().follow(replace(job, limits=()), part)
 
 
 @fails(FollowUpConformance.test_it_may_take_a_key_that_any_of_the_call_gives_up)
@@ -149,7 +150,7 @@ class FollowsInBetween(ApplyRules):
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
         answer = super().end(transition, now)
         following, self._following = self._following, []
-        for job in following:
+        for job, _ in following:
             insert(self._db, job, now)
         return answer
 
@@ -169,16 +170,16 @@ class FollowsTooSoon(ApplyRules):
 class FollowUpsReplace(ApplyRules):
     """What follows may replace who holds its key."""
 
-    def follow(self, job: NewJob) -> None:
-        self._following.append(job)
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        self._following.append((job, part))
 
 
 @fails(FollowUpConformance.test_of_two_with_one_key_the_first_of_the_call_is_stored)
 class FollowUpsHoldNoKey(ApplyRules):
     """What follows is stored without its key."""
 
-    def follow(self, job: NewJob) -> None:
-        super().follow(replace(job, unique=None))
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        super().follow(replace(job, unique=None), part)
 
 
 @fails(FollowUpConformance.test_it_may_take_the_unit_that_the_failed_job_gave_back)
@@ -272,9 +273,9 @@ class RetriesHaveNone(ApplyRules):
 class RequeuedHaveNone(MemoryActions):
     """What is to follow is forgotten by a requeue."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         row.asked = replace(row.asked, on_failure=None)
-        return super()._requeue(row, now)
+        return super().requeue_one(row, now)
 
 
 @fails(OnFailureConformance.test_storing_it_inserts_nothing)

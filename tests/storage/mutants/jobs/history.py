@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import Attempt, JobId
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -190,8 +191,10 @@ class CountsNoReleases(ApplyRules):
 class CountsEveryEnd(MemoryDatabase):
     """A waiting job that ends is counted like a finish."""
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        super().finish(row, state, now)
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
+        super().finish(row, state, now, ended)
         if not row.claim_number:
             ApplyRules(self).count(row, Verb.CANCEL, now)
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
+from windlass._core.flows.part import MemberEnd
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -263,8 +264,10 @@ class FreesKeysAtARetry(ApplyRules):
 class KeepsKeysForEver(MemoryDatabase):
     """A job that has ended holds its key."""
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        super().finish(row, state, now)
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
+        super().finish(row, state, now, ended)
         if row.asked.unique is not None:
             self.keys[row.asked.unique.key] = row
 
@@ -317,8 +320,10 @@ class RetakesStartedKeys(ApplyRules):
 class FreesTimedKeysAtTheEnd(MemoryDatabase):
     """A key held for a time is freed when its job ends."""
 
-    def finish(self, row: JobRow, state: State, now: datetime) -> None:
-        super().finish(row, state, now)
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
+        super().finish(row, state, now, ended)
         self.free_key(row)
 
 
@@ -336,9 +341,9 @@ class HoldsTimedKeysForEver(MemoryDatabase):
 class TimedKeysAreNotRetaken(MemoryActions):
     """A requeued job whose key was held for a time does not hold it again."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         held = self._db.holds_key(row, now)
-        answer = super()._requeue(row, now)
+        answer = super().requeue_one(row, now)
         if not held:
             self._db.free_key(row)
         return answer
@@ -348,6 +353,6 @@ class TimedKeysAreNotRetaken(MemoryActions):
 class RequeueProlongsKeys(MemoryActions):
     """A requeue starts the period of a key anew though it is still held."""
 
-    def _requeue(self, row: JobRow, now: datetime) -> ActionResult:
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
         self._db.free_key(row)
-        return super()._requeue(row, now)
+        return super().requeue_one(row, now)

@@ -11,6 +11,7 @@ from tests.storage.mutants.table import fails
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
 from windlass._storage.memory.jobs.insert import insert
@@ -22,8 +23,8 @@ from windlass.testing.conformance import SuccessJobConformance
 class FollowsAtOnce(ApplyRules):
     """What follows a success is due at once."""
 
-    def follow(self, job: NewJob) -> None:
-        super().follow(replace(job, delay=None))
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        super().follow(replace(job, delay=None), part)
 
 
 @fails(SuccessJobConformance.test_a_success_wins_over_a_cancel_request_and_is_followed)
@@ -101,15 +102,15 @@ class FollowsOneByOne(ApplyRules):
 class StealsTheKey(ApplyRules):
     """What follows takes its key from whoever holds it."""
 
-    def follow(self, job: NewJob) -> None:
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         if job.unique is not None:
             self._db.keys.pop(job.unique.key, None)
-        super().follow(job)
+        super().follow(job, part)
 
 
 @fails(SuccessJobConformance.test_a_held_key_stops_no_end_with_any_on_conflict)
 class FollowsAsItIsToldTo(ApplyRules):
     """What follows replaces the holder of its key if it says so."""
 
-    def follow(self, job: NewJob) -> None:
-        self._following.append(job)
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        self._following.append((job, part))

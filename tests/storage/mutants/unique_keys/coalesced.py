@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.job.job import NewJob
 from windlass._storage.memory.io.database import MemoryDatabase
-from windlass._storage.memory.io.rows import JobRow, RollupRows
+from windlass._storage.memory.io.rollups import RollupRows
+from windlass._storage.memory.io.rows import JobRow
 from windlass.testing.conformance import CoalescedConformance
 
 

@@ -24,8 +24,8 @@ from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
-from windlass._storage.protocol.list_order import is_descending, order_of
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
+from windlass._storage.protocol.lists.list_order import is_descending, order_of
 from windlass._storage.shared.task_counts import task_look
 
 __all__ = ["MemoryAdmin"]

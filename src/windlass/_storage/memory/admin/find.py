@@ -9,8 +9,8 @@ from windlass._core.job.state import shown_state
 from windlass._core.values.instants import to_us
 from windlass._core.values.text_search import SearchTexts
 from windlass._storage.memory.io.rows import JobRow
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, sought_of
-from windlass._storage.protocol.list_order import (
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, sought_of
+from windlass._storage.protocol.lists.list_order import (
     ListPosition,
     is_descending,
     position_of,

@@ -15,7 +15,8 @@ from windlass._core.job.unique import OnConflict
 from windlass._core.limits.limit import lane_key
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.memory.io.database import MemoryDatabase
-from windlass._storage.memory.io.rows import JobRow, LastClaim, QueueRow, RollupRow
+from windlass._storage.memory.io.rollups import RollupRow
+from windlass._storage.memory.io.rows import JobRow, LastClaim, QueueRow
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
 from windlass._storage.protocol.journal import EventRecord

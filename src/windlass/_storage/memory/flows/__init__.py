@@ -1,3 +1,4 @@
-"""Flows in memory: the readable reference of the other backends."""
+"""Flows, their parts and the members of these, on the memory backend.
 
-from __future__ import annotations
+Only this backend imports it; the promises are in `windlass._storage.protocol.flows`.
+"""

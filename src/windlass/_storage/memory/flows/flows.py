@@ -12,11 +12,11 @@ from windlass._core.flows.flow import (
     NewFlow,
     PartKind,
 )
-from windlass._core.flows.part import Ended, ended_as
+from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.rows import FlowRow, PartRow
+from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
@@ -86,8 +86,8 @@ class MemoryFlows:
             part = flow.parts[number]
             row = self._db.add_member(job, FlowPlace(asked.id, number), now)
             part.members.append(row.seq)
-            part.counts.total += 1
-            part.counts.open += 1
+            part.counts.add("total", 1)
+            part.counts.add("open", 1)
             part.block(row.seq)
         for part in flow.parts:
             self._db.flows.spread(part, now)
@@ -130,12 +130,13 @@ class MemoryFlows:
         self._rules.cancel(flow, now)
         return ActionResult.DONE
 
-    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
         if flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
             return ActionResult.WRONG_STATE
         if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
             return ActionResult.CONFLICT
         flow.mark_cancelled(cancelled=False)
+        self._db.flows.sweeping.pop(flow.asked.id, None)
         for part in flow.parts:
             self._db.flows.spread(part, now)
         for seq in flow.members():
@@ -188,7 +189,7 @@ class MemoryFlows:
                     deleted += self._delete(flow)
             return deleted
 
-    def _delete(self, flow: FlowRow) -> int:
+    def _delete(self, flow: MemoryFlow) -> int:
         seqs = [seq for part in flow.parts for seq in part.members]
         self._db.flows.remove(flow)
         for seq in seqs:
@@ -202,12 +203,12 @@ class MemoryFlows:
             more = len(flows) == limit
             return Recounted(wrong, flows[-1].number if more else None)
 
-    def _recount(self, flow: FlowRow, repair: bool, now: datetime) -> list[str]:  # noqa: FBT001
+    def _recount(self, flow: MemoryFlow, repair: bool, now: datetime) -> list[str]:  # noqa: FBT001
         wrong: list[str] = []
         for part in flow.parts:
             found = Counter(self._category(part, self._db.rows[seq]) for seq in part.members)
             open_ = found["blocked"] + found["open"]
-            counted = {**{str(e): found[e] for e in Ended}, "open": open_}
+            counted = {**{str(e): found[e] for e in MemberEnd}, "open": open_}
             counted |= {"blocked": found["blocked"], "total": len(part.members)}
             for name, count in counted.items():
                 stored = getattr(part.counts, name)
@@ -217,18 +218,18 @@ class MemoryFlows:
                         f"and {count} jobs are"
                     )
                     if repair:
-                        setattr(part.counts, name, count)
+                        part.counts.put(name, count)
             if repair:
                 self._db.flows.spread(part, now)
         return wrong
 
-    def _category(self, part: PartRow, row: JobRow) -> str:
+    def _category(self, part: MemoryPart, row: JobRow) -> str:
         if not row.is_terminal():
             return "blocked" if row.blocked else "open"
         if row.seq in part.stopped:
-            return Ended.STOPPED
+            return MemberEnd.STOPPED
         if row.seq in part.skipped:
-            return Ended.SKIPPED
+            return MemberEnd.SKIPPED
         return ended_as(row.state)
 
 
@@ -246,12 +247,12 @@ def _member(row: JobRow) -> Member:
     )
 
 
-def _is_busy(flow: FlowRow) -> bool:
+def _is_busy(flow: MemoryFlow) -> bool:
     """Return whether callbacks of an ended flow have not ended."""
     return any(p.counts.open for p in flow.parts if p.asked.kind is PartKind.CALLBACK)
 
 
-def _fits(flow: FlowRow, wanted: FlowFilter) -> bool:
+def _fits(flow: MemoryFlow, wanted: FlowFilter) -> bool:
     asked = flow.asked
     return (
         (wanted.states is None or flow.state in wanted.states)

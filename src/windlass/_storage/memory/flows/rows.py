@@ -19,8 +19,8 @@ from windlass._core.flows.part import (
     NOTHING,
     Counts,
     Decision,
-    Ended,
     Gate,
+    MemberEnd,
     Tidings,
     decide,
     is_due,
@@ -28,13 +28,13 @@ from windlass._core.flows.part import (
 )
 from windlass._core.job.job import FlowId
 
-__all__ = ["FlowRow", "FlowRows", "PartRow"]
+__all__ = ["FlowRows", "MemoryFlow", "MemoryPart"]
 
 
-class PartRow(msgspec.Struct, eq=False, kw_only=True):
+class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
     """A part: its jobs by seq, counted, and what it knows of the parts before it."""
 
-    flow: FlowRow
+    flow: MemoryFlow
     number: int
     asked: NewPart
     feeds: list[tuple[int, bool]] = []
@@ -70,33 +70,30 @@ class PartRow(msgspec.Struct, eq=False, kw_only=True):
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
-        self.gate.waiting -= after.over - before.over
-        if strict:
-            self.gate.broken += after.broken - before.broken
-            self.gate.unneeded += after.unneeded - before.unneeded
+        self.gate.learn(before, after, strict=strict)
 
     def tell(self, what: Tidings) -> None:
         self.told = what
 
     def expect(self, more: int) -> None:
         """Count jobs that are about to join."""
-        self.counts.total += more
-        self.counts.open += more
+        self.counts.add("total", more)
+        self.counts.add("open", more)
 
     def block(self, seq: int) -> None:
         self.blocked[seq] = None
-        self.counts.blocked += 1
+        self.counts.add("blocked", 1)
 
     def unblock(self, seq: int) -> None:
         del self.blocked[seq]
-        self.counts.blocked -= 1
+        self.counts.add("blocked", -1)
 
-    def count(self, seq: int, ended: Ended, by: int) -> None:
+    def count(self, seq: int, ended: MemberEnd, by: int) -> None:
         """Count a member that ended (``by`` 1), or is back (-1)."""
-        setattr(self.counts, ended, getattr(self.counts, ended) + by)
-        self.counts.open -= by
-        if ended is Ended.STOPPED or ended is Ended.SKIPPED:
-            held = self.stopped if ended is Ended.STOPPED else self.skipped
+        self.counts.add(ended, by)
+        self.counts.add("open", -by)
+        if ended is MemberEnd.STOPPED or ended is MemberEnd.SKIPPED:
+            held = self.stopped if ended is MemberEnd.STOPPED else self.skipped
             if by > 0:
                 held[seq] = None
             else:
@@ -104,8 +101,8 @@ class PartRow(msgspec.Struct, eq=False, kw_only=True):
 
     def discard(self) -> None:
         """Count a failed member as cancelled: it was discarded."""
-        self.counts.failed -= 1
-        self.counts.cancelled += 1
+        self.counts.add("failed", -1)
+        self.counts.add("cancelled", 1)
 
     def to_record(self) -> PartRecord:
         asked = self.asked
@@ -120,7 +117,7 @@ class PartRow(msgspec.Struct, eq=False, kw_only=True):
         )
 
 
-class FlowRow(msgspec.Struct, eq=False, kw_only=True):
+class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     """A flow with its parts."""
 
     number: int
@@ -128,7 +125,7 @@ class FlowRow(msgspec.Struct, eq=False, kw_only=True):
     """Without its jobs."""
     created_at: datetime
     expires_at: datetime | None
-    parts: list[PartRow] = []
+    parts: list[MemoryPart] = []
     state: FlowState = FlowState.RUNNING
     ended_at: datetime | None = None
     cancelled: bool = False
@@ -173,19 +170,19 @@ class FlowRows:
     """All flows. Runs under the database's lock."""
 
     def __init__(self) -> None:
-        self.by_id: dict[FlowId, FlowRow] = {}
-        self.keys: dict[str, FlowRow] = {}
+        self.by_id: dict[FlowId, MemoryFlow] = {}
+        self.keys: dict[str, MemoryFlow] = {}
         """Of running flows."""
-        self.due: dict[tuple[FlowId, int], PartRow] = {}
+        self.due: dict[tuple[FlowId, int], MemoryPart] = {}
         """Parts with jobs to place, to end, or to block again."""
-        self.sweeping: dict[FlowId, FlowRow] = {}
+        self.sweeping: dict[FlowId, MemoryFlow] = {}
         """Cancelled flows with members that the cancel has not reached."""
         self._last = 0
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> FlowRow:
+    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
         """Keep a flow. Its parts have no jobs yet."""
         self._last += 1
-        flow = FlowRow(
+        flow = MemoryFlow(
             number=self._last,
             asked=msgspec.structs.replace(asked, jobs=()),
             created_at=now,
@@ -194,7 +191,7 @@ class FlowRows:
         for number, part in enumerate(asked.parts):
             gate = Gate(waiting=len(part.after))
             flow.parts.append(
-                PartRow(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
+                MemoryPart(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
             )
             for edge in part.after:
                 flow.parts[edge.part].feeds.append((number, edge.strict))
@@ -203,7 +200,7 @@ class FlowRows:
             self.keys[asked.key] = flow
         return flow
 
-    def remove(self, flow: FlowRow) -> None:
+    def remove(self, flow: MemoryFlow) -> None:
         del self.by_id[flow.asked.id]
         self.sweeping.pop(flow.asked.id, None)
         for part in flow.parts:
@@ -211,7 +208,7 @@ class FlowRows:
         if flow.asked.key is not None and self.keys.get(flow.asked.key) is flow:
             del self.keys[flow.asked.key]
 
-    def spread(self, part: PartRow, now: datetime) -> None:
+    def spread(self, part: MemoryPart, now: datetime) -> None:
         """Pass on what has changed at a part, as far as parts without jobs pass it on themselves.
 
         Nothing else happens to jobs here: parts that are due now are remembered.
@@ -230,7 +227,7 @@ class FlowRows:
                     self._end(flow, after, now)
             self.look(part)
 
-    def look(self, part: PartRow) -> None:
+    def look(self, part: MemoryPart) -> None:
         """Remember the part if something is to be done about its jobs."""
         place = part.flow.asked.id, part.number
         if part.is_due:
@@ -238,7 +235,7 @@ class FlowRows:
         else:
             self.due.pop(place, None)
 
-    def _end(self, flow: FlowRow, end: Tidings, now: datetime) -> None:
+    def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
         key = flow.asked.key
         if not end.over:
             flow.end(FlowState.RUNNING, None)
@@ -250,5 +247,5 @@ class FlowRows:
         if key is not None and self.keys.get(key) is flow:
             del self.keys[key]
 
-    def running(self) -> Iterator[FlowRow]:
+    def running(self) -> Iterator[MemoryFlow]:
         return (flow for flow in self.by_id.values() if flow.state is FlowState.RUNNING)

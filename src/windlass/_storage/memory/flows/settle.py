@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from windlass._core.flows.part import Decision, Ended
+from windlass._core.flows.part import Decision, MemberEnd
 from windlass._core.job.state import State
-from windlass._storage.memory.flows.rows import FlowRow, PartRow
+from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 
@@ -27,11 +27,12 @@ class FlowRules:
         while done < limit and self._db.flows.sweeping:
             done += self._sweep(next(iter(self._db.flows.sweeping.values())), limit - done, now)
         while done < limit and self._db.flows.due:
-            part = next(iter(self._db.flows.due.values()))
+            # In the order of the graph: what a part before it blocks again must not be passed.
+            part = min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
             done += self.settle_part(part, limit - done, now)
         return done
 
-    def settle_part(self, part: PartRow, limit: int, now: datetime) -> int:
+    def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         """Do what the part's numbers say with up to ``limit`` of its jobs."""
         decision = part.decision
         if decision in (Decision.WAIT, Decision.OPEN) and (part.stopped or part.skipped):
@@ -48,30 +49,31 @@ class FlowRules:
                 part.unblock(seq)
                 self._db.unblock(row, part.flow.created_at, now)
             else:
-                ended = Ended.STOPPED if decision is Decision.STOP else Ended.SKIPPED
+                ended = MemberEnd.STOPPED if decision is Decision.STOP else MemberEnd.SKIPPED
                 row.explain(_reason(part, ended))
-                state = State.CANCELLED if ended is Ended.STOPPED else State.DISCARDED
+                state = State.CANCELLED if ended is MemberEnd.STOPPED else State.DISCARDED
                 self._db.finish(row, state, now, ended)
         self._db.flows.look(part)
         return len(blocked)
 
-    def _block_again(self, part: PartRow, row: JobRow, now: datetime) -> None:
+    def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
         unique = row.asked.unique
         holder = None if unique is None else self._db.holder(unique.key, now)
-        ended = Ended.STOPPED if row.seq in part.stopped else Ended.SKIPPED
+        ended = MemberEnd.STOPPED if row.seq in part.stopped else MemberEnd.SKIPPED
         part.count(row.seq, ended, -1)
-        if holder is not None:
+        if holder not in (None, row):
             # Its key was taken meanwhile: it stays cancelled, as a failure of its own.
-            part.count(row.seq, Ended.CANCELLED, 1)
+            part.count(row.seq, MemberEnd.CANCELLED, 1)
             row.explain(f"its key is held by job {holder.asked.id}")
         else:
             row.requeue()
-            self._db.take_key(row, now)
+            if holder is None:
+                self._db.take_key(row, now)
             self._db.block(row)
             part.block(row.seq)
         self._db.flows.spread(part, now)
 
-    def _sweep(self, flow: FlowRow, limit: int, now: datetime) -> int:
+    def _sweep(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
         """Cancel members that wait, and ask the workers of running ones."""
         members = flow.members()
         some = members[flow.swept : flow.swept + limit]
@@ -86,7 +88,7 @@ class FlowRules:
             self._db.flows.sweeping.pop(flow.asked.id, None)
         return max(len(some), 1)
 
-    def cancel(self, flow: FlowRow, now: datetime) -> None:
+    def cancel(self, flow: MemoryFlow, now: datetime) -> None:
         """Mark a flow. Its members follow in portions."""
         flow.mark_cancelled(cancelled=True)
         self._db.flows.sweeping[flow.asked.id] = flow
@@ -94,8 +96,8 @@ class FlowRules:
             self._db.flows.spread(part, now)
 
 
-def _reason(part: PartRow, ended: Ended) -> str:
-    if ended is Ended.SKIPPED:
+def _reason(part: MemoryPart, ended: MemberEnd) -> str:
+    if ended is MemberEnd.SKIPPED:
         return "not needed"
     if part.flow.cancelled:
         return "its flow was cancelled"
@@ -106,5 +108,5 @@ def _reason(part: PartRow, ended: Ended) -> str:
     return "what it waits for failed"
 
 
-def _is_late(flow: FlowRow, now: datetime) -> bool:
+def _is_late(flow: MemoryFlow, now: datetime) -> bool:
     return flow.expires_at is not None and flow.expires_at <= now and not flow.cancelled

@@ -11,21 +11,21 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from windlass._core.flows.part import Ended, ended_as
+from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import Claim, FlowPlace, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
 from windlass._core.stats.gauges import Gauge
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
-from windlass._storage.memory.flows.rows import FlowRows, PartRow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryPart
+from windlass._storage.memory.io.rollups import RollupRows
 from windlass._storage.memory.io.rows import (
     ClaimSortKey,
     JobRow,
     Lane,
     Lease,
     QueueRow,
-    RollupRows,
     WorkerRow,
     due_of,
     expiry_of,
@@ -199,7 +199,9 @@ class MemoryDatabase:
             return None
         return row
 
-    def finish(self, row: JobRow, state: State, now: datetime, ended: Ended | None = None) -> None:
+    def finish(
+        self, row: JobRow, state: State, now: datetime, ended: MemberEnd | None = None
+    ) -> None:
         """End the job, and the hold on its key, unless that lasts for a time.
 
         ``ended``: how its part counts the end, if its state does not say it.
@@ -222,13 +224,13 @@ class MemoryDatabase:
 
     # --- members of flows ---------------------------------------------------------------------
 
-    def part_of(self, row: JobRow) -> PartRow:
+    def part_of(self, row: JobRow) -> MemoryPart:
         """Return the part of a member."""
         if row.flow is None:
             raise LookupError(row.asked.id)
         return self.flows.by_id[row.flow.flow].parts[row.flow.part]
 
-    def join_later(self, job: JobId | None, part: PartRow, now: datetime) -> None:
+    def join_later(self, job: JobId | None, part: MemoryPart, now: datetime) -> None:
         """Let a job that was just stored join the part that expects it; None: it was left out."""
         if job is None:
             part.expect(-1)
@@ -237,7 +239,7 @@ class MemoryDatabase:
             row.join(FlowPlace(part.flow.asked.id, part.number, added=True))
             part.members.append(row.seq)
 
-    def _end_member(self, row: JobRow, ended: Ended, now: datetime) -> None:
+    def _end_member(self, row: JobRow, ended: MemberEnd, now: datetime) -> None:
         part = self.part_of(row)
         if row.is_terminal():  # failed, and now discarded: it has ended before
             part.discard()

@@ -11,7 +11,7 @@ from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
-from windlass._storage.memory.flows.rows import PartRow
+from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim
 from windlass._storage.memory.jobs.insert import insert
@@ -32,7 +32,7 @@ class ApplyRules:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
-        self._following: list[tuple[NewJob, PartRow | None]] = []
+        self._following: list[tuple[NewJob, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
@@ -93,7 +93,7 @@ class ApplyRules:
         )
         del self._db.running[row.seq]
         if verb is transition.verb:
-            self.follow(row, transition.then, verb)
+            self.follow_all(row, transition.then, verb)
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
@@ -122,10 +122,9 @@ class ApplyRules:
         if self._db.holder(unique.key, now) is None:
             self._db.take_key(row, now)
 
-    def follow(self, row: JobRow, then: Sequence[NewJob], verb: Verb) -> None:
-        """Insert what is to happen next, when all has ended; not if its key is held then.
-
-        What a member adds by its success belongs to its part, and is counted before its end.
+    def follow_all(self, row: JobRow, then: Sequence[NewJob], verb: Verb) -> None:
+        """Insert what is to happen next. What a member adds by its success belongs to its part,
+        and is counted before its end.
         """
         part = None
         if row.flow is not None and verb is Verb.SUCCEED:
@@ -133,7 +132,12 @@ class ApplyRules:
             if part.is_cancelled:
                 return
             part.expect(len(then))
-        self._following += [(skip_if_key_held(job), part) for job in then]
+        for job in then:
+            self.follow(job, part)
+
+    def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
+        """Insert a job when all has ended; not if its key is held then."""
+        self._following.append((skip_if_key_held(job), part))
 
     def tell_gates(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
         """Apply the effect of the outcome on breakers, rates and the queue."""

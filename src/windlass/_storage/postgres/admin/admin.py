@@ -20,8 +20,8 @@ from windlass._storage.postgres.io.records import CODES, attempt_of, job_of, kno
 from windlass._storage.postgres.io.rows import stored_text
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, Named, QueueCounts, TaskLook
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
-from windlass._storage.protocol.list_order import (
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
+from windlass._storage.protocol.lists.list_order import (
     ListPosition,
     order_of,
     position_of,

@@ -33,6 +33,7 @@ from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.shared.sql_files import load_sql
+from windlass.errors import StorageError
 
 __all__ = ["PostgresCopy"]
 
@@ -58,6 +59,7 @@ class PostgresCopy:
 
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
         rows = await self._ask(_DUMP, self._db.instant(), after, limit)
+        _refuse_members(row["place"] is not None for row in rows)
         ids = {row["seq"]: JobId(row["id"].hex) for row in rows}
         history: defaultdict[int, list[Attempt]] = defaultdict(list)
         for row in await self._ask(_DUMP_HISTORY, list(ids)):
@@ -92,6 +94,7 @@ class PostgresCopy:
         return new
 
     async def _restore(self, connection: asyncpg.Connection, things: Sequence[CopiedRecord]) -> int:
+        _refuse_members(one.job.flow is not None for one in _only(StoredJob, things))
         new = await self._restore_jobs(connection, _only(StoredJob, things))
         lists: tuple[tuple[str, Iterable[Mapping[str, object]]], ...] = (
             (_GATES, map(budget_row, _only(LimitState, things))),
@@ -120,6 +123,15 @@ class PostgresCopy:
         traces = _text(history_rows(fresh)), _text(log_rows(fresh))
         await connection.fetch(self._db.sql(_TRACES), *traces)
         return len(rows)
+
+
+def _refuse_members(members: Iterable[bool]) -> None:
+    """Refuse to copy a job of a flow: as a plain job it would not wait for the others."""
+    if any(members):
+        raise StorageError(
+            "The source has jobs that belong to flows, and flows cannot be copied yet. Let the "
+            "flows end, delete them, and copy again."
+        )
 
 
 def _only(kind: type[T], things: Sequence[CopiedRecord]) -> list[T]:

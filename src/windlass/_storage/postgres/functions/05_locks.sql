@@ -9,6 +9,8 @@
 --   3. limits                `lock_limits`: one lock per limit's name, in the order of their numbers
 --   4. counted queues        `lock_queues`: queues with a number of jobs that may run at once, likewise
 --   5. rows of jobs by seq, keys by key, rows of queues, rollups by key
+--   6. rows of part_counts by part, rows of flows by number; then rows of parts, which the lock on
+--      their flow guards
 --
 -- A caller that finds out under its rows that it lacks a lock of 1 to 4 does not take it. It leaves
 -- that job or lane to the next operation, or starts again (serialization_failure).
@@ -38,6 +40,17 @@
 --   promotion    the limits of the jobs that fall due, as they were seen; others are left
 --   an operator  define, drain, reset: the limits that are named
 --   a flow's settling   none: dependents with limits stay "later", due now, as in a user's transaction
+--
+-- FLOWS. Every transaction that ends members, or brings them back, counts them once, after all its other
+-- rows (`count_members`): it waits for the counts of their parts, then, only where a part has something
+-- new to tell, for their flows. It holds these until its end and waits for nothing any more. So nothing
+-- that holds a flow waits for a part or for a job. A transaction that may not wait there, because it
+-- counts twice (a claim beside ends, a worker that leaves), stays open for long (a user's), or stores
+-- other jobs (an expired holder of a key), writes down what ended (`member_ends`); `fold_ends` counts
+-- that later. Settling and folding take flows, parts and jobs with SKIP LOCKED alone, and so may
+-- follow anything: claims and ends call them under the rows that they hold. What another transaction has
+-- is left to the next call. Keys are an exception: they are waited for 20 ms, which is below the time
+-- after which a deadlock is looked for.
 --
 -- WHY NO DEADLOCK. 1 to 4 are taken in one total order (mode and number), before any row, so no
 -- circle consists of these alone. A circle through a row needs a transaction that holds the row and

@@ -149,9 +149,10 @@ END $$;
 -- Waiting jobs end here, cancelled (4) or discarded (5): they leave their lanes and let go of their
 -- keys. Those that are not waiting any more stay as they are. Returns the ids of the others, as
 -- hex digits. Callers that may name a job in a lane have called `lock_limits` before they locked the
--- rows.
+-- rows. Members are counted; p_later: only noted, because the caller must not wait for their parts.
 CREATE OR REPLACE FUNCTION end_waiting(
-    p_seqs bigint[], p_state integer, p_reason text, p_now timestamptz
+    p_seqs bigint[], p_state integer, p_reason text, p_now timestamptz,
+    p_later boolean DEFAULT false
 ) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,13 +161,17 @@ DECLARE
     v_lanes bigint[];
     v_keys text[];
     v_holders bigint[];
+    v_parts bigint[];
+    v_was integer[];
 BEGIN
     SELECT array_agg(w.seq), array_agg(encode(uuid_send(w.id), 'hex')),
            array_agg(DISTINCT w.lane) FILTER (WHERE w.lane IS NOT NULL),
            array_agg(w.key) FILTER (WHERE w.key_window <> 'for_a_time'),
-           array_agg(w.seq) FILTER (WHERE w.key_window <> 'for_a_time')
-      INTO v_seqs, v_ids, v_lanes, v_keys, v_holders
-      FROM (SELECT seq, id, lane, key, key_window FROM jobs
+           array_agg(w.seq) FILTER (WHERE w.key_window <> 'for_a_time'),
+           array_agg(w.part) FILTER (WHERE w.part IS NOT NULL),
+           array_agg((w.ready = 4)::integer) FILTER (WHERE w.part IS NOT NULL)
+      INTO v_seqs, v_ids, v_lanes, v_keys, v_holders, v_parts, v_was
+      FROM (SELECT seq, id, lane, key, key_window, part, ready FROM jobs
              WHERE seq = ANY (p_seqs) AND state + 0 = 0
              ORDER BY seq FOR UPDATE) AS w;
     UPDATE jobs SET state = p_state, ready = NULL, lane = NULL, finished_at = p_now,
@@ -177,6 +182,11 @@ BEGIN
     END IF;
     IF v_lanes IS NOT NULL THEN
         PERFORM settle_lanes(v_lanes);
+    END IF;
+    IF v_parts IS NOT NULL AND p_later THEN
+        PERFORM note_members(v_parts, v_was, array_fill(4, ARRAY[cardinality(v_parts)]));
+    ELSIF v_parts IS NOT NULL THEN
+        PERFORM count_members(p_now, v_parts, v_was, array_fill(4, ARRAY[cardinality(v_parts)]));
     END IF;
     RETURN coalesce(v_ids, '{}');
 END $$;

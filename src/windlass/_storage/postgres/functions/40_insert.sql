@@ -64,6 +64,7 @@ CREATE OR REPLACE FUNCTION meet_key(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_late boolean;
+    v_part bigint;
 BEGIN
     LOOP
         waiting := false;
@@ -85,9 +86,13 @@ BEGIN
              WHERE j.seq = ANY (ARRAY(
                        SELECT l.seq FROM jobs l
                         WHERE l.seq = number AND l.state + 0 = 0 AND l.expires_at <= p_now
-                          FOR UPDATE SKIP LOCKED));
+                          FOR UPDATE SKIP LOCKED))
+            RETURNING j.part INTO v_part;
             IF FOUND THEN
                 expired := id;
+                IF v_part IS NOT NULL THEN
+                    PERFORM note_members(ARRAY[v_part], '{0}', '{4}');
+                END IF;
                 DELETE FROM keys k WHERE k.key = p_key AND k.seq = number;
             ELSIF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0
                                                  AND j.expires_at <= p_now) THEN
@@ -97,10 +102,11 @@ BEGIN
             CONTINUE;
         END IF;
         EXIT WHEN NOT p_lock OR task <> p_task;
-        PERFORM 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0 FOR UPDATE SKIP LOCKED;
+        -- One that waits for other parts of its flow is not replaced, like one that runs.
+        PERFORM 1 FROM jobs j WHERE j.seq = number AND j.ready + 0 < 4 FOR UPDATE SKIP LOCKED;
         waiting := FOUND;
         EXIT WHEN waiting;
-        IF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0) THEN
+        IF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.ready + 0 < 4) THEN
             waiting := NULL;
             EXIT;
         END IF;
@@ -249,6 +255,8 @@ END $$;
 --   p_strict    refuse an id that is stored with another call, see `refuse_other_calls`
 --   p_on_losts  'fail', or NULL: retry
 --   p_repeats   also tell which ids were stored before
+--   p_parts     the jobs are members of these parts (0: the job is left out), without p_place; beside it
+--               p_blocked. Delay and expiry of blocked ones count from when they are placed
 --   p_place     false in the user's transaction, which may stay open for long, and for callers that
 --               may have to wait for a key: jobs with limits are left to the next claim to put into
 --               their lanes, so that no lock is held
@@ -271,7 +279,8 @@ CREATE OR REPLACE FUNCTION insert_jobs(
     p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
     p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
     p_on_failures text[] DEFAULT NULL, p_strict boolean DEFAULT false,
-    p_on_losts text[] DEFAULT NULL, p_repeats boolean DEFAULT false
+    p_on_losts text[] DEFAULT NULL, p_repeats boolean DEFAULT false,
+    p_parts bigint[] DEFAULT NULL, p_blocked boolean[] DEFAULT NULL
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -321,6 +330,7 @@ BEGIN
              WHERE t.key IS NOT NULL ORDER BY t.key, t.n
         LOOP
             -- An id that is stored is a repeated call, and the job may hold its key itself.
+            CONTINUE WHEN p_parts[v_key.n] = 0;
             IF EXISTS (SELECT 1 FROM jobs j WHERE j.id = v_key.id) THEN
                 v_left := v_left || v_key.n;
                 CONTINUE;
@@ -400,7 +410,7 @@ BEGIN
     IF v_seqs IS NULL AND p_limits IS NULL AND p_timeouts IS NULL AND p_expires IS NULL
        AND p_backoffs IS NULL AND p_tags IS NULL AND p_tenants IS NULL AND p_principals IS NULL
        AND p_correlation_ids IS NULL AND p_traces IS NULL AND p_parents IS NULL
-       AND p_on_failures IS NULL AND p_on_losts IS NULL THEN
+       AND p_on_failures IS NULL AND p_on_losts IS NULL AND p_parts IS NULL THEN
         RETURN QUERY
         SELECT i.place, i.holder, i.replaced FROM insert_plain_jobs(
             v_now, NULL, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays, p_max_attempts,
@@ -425,28 +435,32 @@ BEGIN
         INSERT INTO jobs (seq, id, ready, lane, priority, due, created_at, expires_at, timeout,
                           max_attempts, budget, queue, task, gates, costs, key, key_window,
                           key_period, backoff, tags, tenant, principal, correlation_id, trace,
-                          parent, on_failure, on_lost, payload)
+                          parent, on_failure, on_lost, payload, part, delay, expires)
         OVERRIDING SYSTEM VALUE
         SELECT t.seq, t.id,
-               CASE WHEN t.lane IS NOT NULL THEN 2
+               CASE WHEN t.blocked THEN 4 WHEN t.lane IS NOT NULL THEN 2
                     WHEN t.due <= v_now AND t.gates IS NULL THEN 1 ELSE 0 END,
-               t.lane, t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
+               t.lane, t.priority, t.due, v_now,
+               CASE WHEN t.blocked IS NOT TRUE THEN after(v_now, t.expires) END, t.timeout,
                t.max_attempts, t.max_attempts, t.queue, t.task, t.gates::text[], t.costs::float8[],
                t.key, t.key_window, t.period, t.backoff, t.tags, t.tenant, t.principal,
-               t.correlation_id, t.trace, t.parent, t.on_failure, t.on_lost, t.payload
+               t.correlation_id, t.trace, t.parent, t.on_failure, t.on_lost, t.payload, t.part,
+               CASE WHEN t.blocked AND t.asked IS NULL THEN t.delay END,
+               CASE WHEN t.blocked THEN t.expires END
           FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due
                   FROM unnest(v_seqs, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
                               p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys,
                               p_windows, p_periods, v_gates, v_costs, v_lanes,
                               p_backoffs, p_tags, p_tenants,
                               p_principals, p_correlation_ids, p_traces, p_parents,
-                              p_on_failures, p_on_losts)
+                              p_on_failures, p_on_losts, p_parts, p_blocked)
                        WITH ORDINALITY
                     AS u (seq, id, queue, task, priority, asked, delay, max_attempts, payload,
                           timeout, expires, key, key_window, period, gates, costs, lane, backoff,
-                          tags, tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
+                          tags, tenant, principal, correlation_id, trace, parent, on_failure, on_lost,
+                          part, blocked, n)
                 OFFSET 0) AS t
-         WHERE t.n <> ALL (v_left)
+         WHERE t.n <> ALL (v_left) AND t.part IS DISTINCT FROM 0
          ORDER BY t.n
         ON CONFLICT (id) DO NOTHING
         RETURNING 1

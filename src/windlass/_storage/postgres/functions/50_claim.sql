@@ -1,15 +1,22 @@
 -- Giving ready jobs to workers.
 
--- What few jobs carry, for `claim_jobs`; NULL for one that carries nothing.
+-- What few jobs carry, for `claim_jobs`; NULL for one that carries nothing. The last of a member: its
+-- flow's id, the number of its part, and whether it was added.
 CREATE OR REPLACE FUNCTION extras_of(j jobs) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN coalesce(j.error_kind, j.correlation_id, j.principal, j.tenant, j.trace,
                               j.tags, j.backoff, j.on_failure, j.on_lost) IS NOT NULL
-                     OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo
+                     OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo OR j.part IS NOT NULL
                 THEN ARRAY[j.lost::text, CASE WHEN j.solo THEN '1' END, us_of(j.missed_at)::text,
                            j.backoff, j.error_kind, j.error_message, j.tenant, j.principal,
                            j.correlation_id, j.trace, j.tags]
-                     || CASE WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
+                     || CASE WHEN j.part IS NOT NULL
+                             THEN ARRAY[j.on_failure, j.on_lost,
+                                        (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''),
+                                                          p.number,
+                                                          CASE WHEN j.added THEN 'added' END)
+                                           FROM parts p WHERE p.id = j.part)]
+                             WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
                              WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
            END
 $$;
@@ -108,6 +115,11 @@ DECLARE
     v_charged text[] := '{}';
     v_taken boolean := false;
     v_set_back boolean := false;
+    v_live boolean;
+    v_due_flows boolean;
+    v_members boolean;
+    v_void bigint[];
+    v_voided boolean := false;
 BEGIN
     IF EXISTS (SELECT 1 FROM schema_versions s
                 WHERE s.version >= (coalesce(p_known, 0) / 100 + 1) * 100) THEN
@@ -116,7 +128,12 @@ BEGIN
     END IF;
     -- Declaring a worker dead and a claim need not exclude each other: every sweep ends the claims of workers that are not
     -- live, also those of a claim that raced it.
-    IF NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live') THEN
+    SELECT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live'),
+           EXISTS (SELECT 1 FROM parts p WHERE p.due)
+           OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= v_now)
+           OR EXISTS (SELECT 1 FROM member_ends)
+      INTO v_live, v_due_flows;
+    IF NOT v_live THEN
         number := 0;
         attempt := 0;
         due := v_now;
@@ -147,6 +164,9 @@ BEGIN
     ELSE
         v_held := p_held;
         v_counted := p_counted;
+    END IF;
+    IF v_due_flows THEN
+        PERFORM settle_some(500, v_now);
     END IF;
 
     FOR i IN 1 .. coalesce(cardinality(p_queues), 0) LOOP
@@ -209,7 +229,7 @@ BEGIN
             v_expired := v_expired || end_waiting(
                 ARRAY(SELECT j.seq FROM jobs j WHERE j.seq = ANY (v_solo.expired)
                          AND j.expires_at <= v_now  -- a replacement renews that
-                       FOR UPDATE SKIP LOCKED), 5, 'expired', v_now);
+                       FOR UPDATE SKIP LOCKED), 5, 'expired', v_now, true);
             v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
             CONTINUE WHEN v_solo.job IS NULL;
             v_take := ARRAY(SELECT j.seq FROM jobs j
@@ -220,6 +240,13 @@ BEGIN
                  WHERE j.seq = v_solo.job AND s.gate IS NOT NULL);
             IF NOT limits_of_jobs(v_take) <@ v_held THEN
                 -- It came after the look that decides about the locks.
+                v_next := v_now;
+                CONTINUE;
+            END IF;
+            v_void := members_cancelled(v_take);
+            IF v_void <> '{}' THEN
+                PERFORM end_waiting(v_void, 4, NULL, v_now, true);
+                v_voided := true;
                 v_next := v_now;
                 CONTINUE;
             END IF;
@@ -241,7 +268,7 @@ BEGIN
                        FOR UPDATE SKIP LOCKED);
                 IF v_late <> '{}' THEN
                     v_expiries := v_expiries - cardinality(v_late);
-                    v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now);
+                    v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now, true);
                 END IF;
             END IF;
             -- The best of the common line. Those that have expired are discarded, and others looked
@@ -256,17 +283,37 @@ BEGIN
                        CASE WHEN v_look.laned THEN v_dues
                            || coalesce(array_agg(c.due) FILTER (WHERE NOT c.late), '{}') END,
                        array_agg(c.seq) FILTER (WHERE c.late),
-                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false)
-                  INTO v_take, v_priorities, v_dues, v_late, v_keyed
-                  FROM (SELECT j.seq, j.priority, j.due, j.key_window,
+                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false),
+                       coalesce(bool_or(c.part IS NOT NULL), false)
+                  INTO v_take, v_priorities, v_dues, v_late, v_keyed, v_members
+                  FROM (SELECT j.seq, j.priority, j.due, j.key_window, j.part,
                                coalesce(j.expires_at <= v_now, false) AS late
                           FROM jobs j
                          WHERE j.queue = v_queue AND j.ready = 1 AND j.seq <> ALL (v_take)
                          ORDER BY j.priority, j.due, j.seq
                          LIMIT v_room - cardinality(v_take) FOR UPDATE SKIP LOCKED) AS c;
+                IF v_members THEN
+                    v_void := members_cancelled(v_take);
+                    IF v_void <> '{}' THEN
+                        -- The cancel of their flow has not reached them yet.
+                        PERFORM end_waiting(v_void, 4, NULL, v_now, true);
+                        v_voided := true;
+                        v_expiries := v_expiries - cardinality(v_void);
+                        SELECT array_agg(t.seq ORDER BY t.n), array_agg(t.priority ORDER BY t.n),
+                               array_agg(t.due ORDER BY t.n)
+                          INTO v_take, v_priorities, v_dues
+                          FROM unnest(v_take, v_priorities, v_dues) WITH ORDINALITY
+                               AS t (seq, priority, due, n)
+                         WHERE t.seq <> ALL (v_void);
+                        v_take := coalesce(v_take, '{}');
+                        v_priorities := coalesce(v_priorities, '{}');
+                        v_dues := coalesce(v_dues, '{}');
+                        v_late := coalesce(v_late, '{}');
+                    END IF;
+                END IF;
                 EXIT WHEN v_late IS NULL;
                 v_expiries := v_expiries - cardinality(v_late);
-                v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now);
+                v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now, true);
                 IF v_expiries <= 0 THEN
                     v_next := v_now;
                     EXIT;
@@ -324,6 +371,9 @@ BEGIN
         -- Keys held until the start.
         PERFORM free_keys(array_agg(j.key), array_agg(j.seq))
            FROM jobs j WHERE j.seq = ANY (v_claimed) AND j.key_window = 'until_started';
+    END IF;
+    IF v_voided OR v_expired <> '{}' THEN
+        PERFORM fold_ends(v_now);
     END IF;
     IF v_taken THEN
         PERFORM mark_charged(us_of(v_now));
@@ -403,6 +453,9 @@ BEGIN
                 OR EXISTS (SELECT 1 FROM queues q WHERE q.max_running IS NOT NULL))::integer;
     SELECT a.* INTO v_ends
       FROM apply_successes(v_now, p_durable, p_seqs, p_number, p_by, p_result) AS a;
+    IF v_ends.placed THEN
+        attempt := 1;
+    END IF;
     number := 1;
     due := v_ends.at;
     extras := v_ends.verdicts || v_ends.verbs;

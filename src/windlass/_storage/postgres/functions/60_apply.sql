@@ -33,6 +33,7 @@ END $$;
 --   place           whether the job is to be placed (`place_waiting`)
 --   retake          whether it may hold its key again (`retake_keys`)
 --   cool_until, cooled   of its queue, where it was throttled with p_cools
+--   part, ended     the part of a member that ended, and how (`count_members`)
 CREATE OR REPLACE FUNCTION apply_transition(
     p_now timestamptz, p_seq bigint, p_number integer, p_verb text, p_by text, p_delay bigint,
     p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
@@ -40,7 +41,7 @@ CREATE OR REPLACE FUNCTION apply_transition(
     p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
     p_error_frame text, p_started boolean, p_metadata text,
     OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean, OUT retake boolean,
-    OUT cool_until timestamptz, OUT cooled boolean
+    OUT cool_until timestamptz, OUT cooled boolean, OUT part bigint, OUT ended integer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -53,7 +54,7 @@ DECLARE
 BEGIN
     SELECT j.state, j.claim_number, j.cancel_requested, j.queue, j.task, j.worker, j.due,
            j.started_at, j.attempt, j.key, j.key_window, j.key_spent, j.gates, j.missed_at,
-           j.ended_number, j.ended_verb, j.ended_by
+           j.ended_number, j.ended_verb, j.ended_by, j.part
       INTO v_job FROM jobs j WHERE j.seq = p_seq FOR UPDATE;
     IF NOT FOUND THEN
         verdict := 'unknown';
@@ -89,6 +90,11 @@ BEGIN
     END IF;
     v_state := CASE verb WHEN 'succeed' THEN 2 WHEN 'fail' THEN 3 WHEN 'cancel' THEN 4 ELSE 0 END;
     v_returns := v_state = 0;
+    IF v_job.part IS NOT NULL AND NOT v_returns THEN
+        p_keep := true;  -- a flow is deleted as a whole
+        part := v_job.part;
+        ended := v_state;
+    END IF;
     IF NOT v_returns AND v_job.key IS NOT NULL
        AND (NOT p_keep OR v_job.key_window <> 'for_a_time') THEN
         PERFORM free_keys(ARRAY[v_job.key], ARRAY[p_seq]);
@@ -234,6 +240,50 @@ BEGIN
                                        WHERE j.seq = ANY (p_seqs)));
 END $$;
 
+-- Jobs that were stored in this transaction join the parts of those that added them.
+--   p_follow    texts of lists of jobs, as for `insert_listed`; beside it p_parts (NULL: they join none)
+--   p_blocked   they are placed when they are counted (`settle_part`)
+-- Returns one part per job that joined. One that was left out, because its key is held, joins none.
+CREATE OR REPLACE FUNCTION join_parts(p_follow text[], p_parts bigint[], p_blocked boolean)
+RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_joined bigint[] := '{}';
+BEGIN
+    IF array_remove(p_parts, NULL) <> '{}' THEN
+        WITH joined AS (
+            UPDATE jobs j
+               SET part = a.part, added = true,
+                   ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END,
+                   expires = CASE WHEN p_blocked THEN span_us(j.created_at, j.expires_at) END,
+                   expires_at = CASE WHEN NOT p_blocked THEN j.expires_at END
+              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part
+                      FROM unnest(p_follow, p_parts) AS f (jobs, part),
+                           listed_jobs(f.jobs::json) AS l (job)
+                     WHERE f.part IS NOT NULL OFFSET 0) AS a
+             WHERE j.id = a.id AND j.part IS NULL AND j.xmin = pg_current_xact_id()::xid
+            RETURNING j.part
+        )
+        SELECT coalesce(array_agg(d.part), '{}') INTO v_joined FROM joined d;
+    END IF;
+    RETURN v_joined;
+END $$;
+
+-- Count members that `apply` has ended or added, and settle what follows, up to 100 jobs. The answer:
+-- whether jobs of other parts were touched. p_noted: see `apply_transitions`.
+CREATE OR REPLACE FUNCTION end_members_now(
+    p_now timestamptz, p_parts bigint[], p_was integer[], p_ended integer[], p_noted boolean
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_noted THEN
+        PERFORM note_members(p_parts, p_was, p_ended);
+    ELSE
+        PERFORM count_members(p_now, p_parts, p_was, p_ended);
+    END IF;
+    RETURN settle_some(100, p_now) > 0;
+END $$;
+
 -- `JobStore.apply`. Arrays side by side, one entry per transition (_core/job/transition.py), best in the
 -- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
@@ -241,6 +291,8 @@ END $$;
 --   p_thens    the jobs that are inserted if this verb takes effect, JSON as for `insert_listed`; or
 --              one such job without a list, as workers of earlier versions say it
 --   p_metadatas  the facts that handlers noted, JSON
+--   p_parts    of members that have succeeded in the caller's statement: they are counted here
+--   p_noted    members are noted, not counted (`note_members`): the caller counts others as well
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
@@ -262,8 +314,9 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
     p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
     p_starteds boolean[] DEFAULT NULL, p_metadatas text[] DEFAULT NULL,
+    p_parts bigint[] DEFAULT NULL, p_noted boolean DEFAULT false,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
-    OUT cooleds boolean[]
+    OUT cooleds boolean[], OUT placed boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -282,9 +335,18 @@ DECLARE
     v_in_order boolean;
     v_follow text[];
     v_done_seqs bigint[] := '{}';
+    v_parts bigint[] := p_parts;
+    v_was integer[];
+    v_ended integer[];
+    v_adding bigint[];
+    v_added bigint[];
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
+    IF v_parts IS NOT NULL THEN
+        v_was := array_fill(0, ARRAY[cardinality(v_parts)]);
+        v_ended := array_fill(2, ARRAY[cardinality(v_parts)]);
+    END IF;
     IF p_thens IS NOT NULL THEN
         PERFORM require_limits(names_in(
             ARRAY(SELECT j.job ->> 'limits'
@@ -318,20 +380,26 @@ BEGIN
                    WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, metadata, n)
              WHERE NOT p_one_by_one AND NOT v_in_order
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
-               AND t.verb = 'succeed' AND t.keep IS NOT FALSE AND t.follow IS NULL
-               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
-            RETURNING t.n::integer AS n, j.queue, j.task, j.worker,
+               AND t.verb = 'succeed' AND (t.keep IS NOT FALSE OR j.part IS NOT NULL)
+               AND t.follow IS NULL AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
+            RETURNING t.n::integer AS n, j.queue, j.task, j.worker, j.part,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.n) AS places, array_agg(d.wait) AS wait,
-               array_agg(d.run) AS run
+               array_agg(d.run) AS run,
+               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
         PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
                            array_fill(1, ARRAY[cardinality(v_group.places)]),
                            v_group.wait, v_group.run);
         v_done := v_done + cardinality(v_group.places);
+        IF v_group.parts IS NOT NULL THEN
+            v_parts := v_parts || v_group.parts;
+            v_was := v_was || array_fill(0, ARRAY[cardinality(v_group.parts)]);
+            v_ended := v_ended || array_fill(2, ARRAY[cardinality(v_group.parts)]);
+        END IF;
         IF v_forgive THEN
             PERFORM forgive_queues(ARRAY[v_group.queue], at);
         END IF;
@@ -351,6 +419,9 @@ BEGIN
     END IF;
     IF v_done = v_count THEN
         verdicts := NULL;
+        IF v_parts IS NOT NULL THEN
+            placed := end_members_now(at, v_parts, v_was, v_ended, p_noted);
+        END IF;
         RETURN;
     END IF;
     verdicts := coalesce(verdicts, array_fill(NULL::text, ARRAY[v_count]));
@@ -384,7 +455,18 @@ BEGIN
         END IF;
         IF p_thens[i] IS NOT NULL AND v_answer.verdict = 'applied'
            AND v_answer.verb = p_verbs[i] THEN
-            v_follow := v_follow || p_thens[i];
+            IF v_answer.part IS NULL OR v_answer.verb <> 'succeed' THEN
+                v_follow := v_follow || p_thens[i];
+                v_adding := v_adding || NULL::bigint;
+            ELSIF members_cancelled(ARRAY[p_seqs[i]]) = '{}' THEN
+                v_follow := v_follow || p_thens[i];
+                v_adding := v_adding || v_answer.part;
+            END IF;
+        END IF;
+        IF v_answer.part IS NOT NULL THEN
+            v_parts := v_parts || v_answer.part;
+            v_was := v_was || 0;
+            v_ended := v_ended || v_answer.ended;
         END IF;
     END LOOP;
     IF v_place IS NOT NULL THEN
@@ -403,15 +485,26 @@ BEGIN
             at, p_durable, (SELECT json_agg(j.job ORDER BY f.n, j.n)
                               FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
                                    listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)));
+        v_added := join_parts(v_follow, v_adding, false);
+        IF v_added <> '{}' THEN
+            v_parts := v_parts || v_added;
+            v_was := v_was || array_fill(NULL::integer, ARRAY[cardinality(v_added)]);
+            v_ended := v_ended || array_fill(0, ARRAY[cardinality(v_added)]);
+        END IF;
+    END IF;
+    IF v_parts IS NOT NULL THEN
+        placed := end_members_now(at, v_parts, v_was, v_ended, p_noted);
     END IF;
 END $$;
 
 -- What is left of successes that are alike, once those in p_done were stored: the long way, for jobs
 -- that free keys or whose claim does not hold. Returns the verdicts and verbs of all p_seqs.
+-- p_results: beside p_seqs, in place of p_result. p_parts: of the members in p_done.
 CREATE OR REPLACE FUNCTION apply_rest(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_done bigint[], p_number integer, p_by text, p_result bytea, p_keep boolean,
-    OUT verdicts text[], OUT verbs text[]
+    p_results bytea[], p_parts bigint[],
+    OUT verdicts text[], OUT verbs text[], OUT placed boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -421,10 +514,14 @@ DECLARE
     v_answer record;
     v_place integer;
 BEGIN
-    SELECT a.verdicts, a.verbs INTO v_answer FROM apply_transitions(
+    SELECT a.verdicts, a.verbs, a.placed INTO v_answer FROM apply_transitions(
         p_at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
         array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
-        array_fill(p_result, ARRAY[v_many]), array_fill(p_keep, ARRAY[v_many])) AS a;
+        CASE WHEN p_results IS NULL THEN array_fill(p_result, ARRAY[v_many])
+             ELSE ARRAY(SELECT p_results[array_position(p_seqs, r.seq)]
+                          FROM unnest(v_rest) WITH ORDINALITY AS r (seq, n) ORDER BY r.n) END,
+        array_fill(p_keep, ARRAY[v_many]), p_parts => p_parts) AS a;
+    placed := v_answer.placed;
     verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
     verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
     FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
@@ -440,11 +537,12 @@ END $$;
 CREATE OR REPLACE FUNCTION apply_successes(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_number integer, p_by text, p_result bytea,
-    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT placed boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     v_group record;
+    v_parts bigint[];
     v_done bigint[] := '{}';
     v_limits text[];
     v_limited boolean;
@@ -470,18 +568,20 @@ BEGIN
                    error_frame = NULL, metadata = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
                AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
-            RETURNING j.seq, j.queue, j.task, j.worker,
+            RETURNING j.seq, j.queue, j.task, j.worker, j.part,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
-               array_agg(d.run) AS run
+               array_agg(d.run) AS run,
+               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
         PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
                            array_fill(1, ARRAY[cardinality(v_group.seqs)]),
                            v_group.wait, v_group.run);
         v_done := v_done || v_group.seqs;
+        v_parts := v_parts || v_group.parts;
         IF v_forgive THEN
             PERFORM forgive_queues(ARRAY[v_group.queue], at);
         END IF;
@@ -490,16 +590,22 @@ BEGIN
         PERFORM give_back(v_done);
     END IF;
     IF cardinality(v_done) < cardinality(p_seqs) THEN
-        SELECT r.verdicts, r.verbs INTO verdicts, verbs
-          FROM apply_rest(at, p_durable, p_seqs, v_done, p_number, p_by, p_result, true) AS r;
+        SELECT r.verdicts, r.verbs, r.placed INTO verdicts, verbs, placed
+          FROM apply_rest(
+                   at, p_durable, p_seqs, v_done, p_number, p_by, p_result, true, NULL, v_parts) AS r;
+    ELSIF v_parts IS NOT NULL THEN
+        placed := end_members_now(
+            at, v_parts, array_fill(0, ARRAY[cardinality(v_parts)]),
+            array_fill(2, ARRAY[cardinality(v_parts)]), false);
     END IF;
 END $$;
 
 -- The same for successes that are not kept: their rows are deleted together, and no index entry is
--- written for their end.
+-- written for their end. Members stay, and so do their results: p_results, beside p_seqs.
 CREATE OR REPLACE FUNCTION delete_successes(
     p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text,
-    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+    p_results bytea[] DEFAULT NULL,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT placed boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -525,13 +631,13 @@ BEGIN
         PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
         v_gates := ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
                           WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number
-                            AND j.state + 0 = 1 AND j.key IS NULL);
+                            AND j.state + 0 = 1 AND j.key IS NULL AND j.part IS NULL);
     END IF;
     FOR v_group IN
         WITH done AS (
             DELETE FROM jobs j
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
-               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL) AND j.part IS NULL
             RETURNING j.seq, j.queue, j.task, j.worker,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
@@ -555,7 +661,8 @@ BEGIN
     END IF;
     PERFORM forget_traces(v_done);
     IF cardinality(v_done) < cardinality(p_seqs) THEN
-        SELECT r.verdicts, r.verbs INTO verdicts, verbs
-          FROM apply_rest(at, p_durable, p_seqs, v_done, p_number, p_by, NULL, false) AS r;
+        SELECT r.verdicts, r.verbs, r.placed INTO verdicts, verbs, placed
+          FROM apply_rest(
+                   at, p_durable, p_seqs, v_done, p_number, p_by, NULL, false, p_results, NULL) AS r;
     END IF;
 END $$;

@@ -176,7 +176,7 @@ BEGIN
             p_refunds => array_fill(true, ARRAY[v_rest.count]),
             p_losts => v_rest.losts, p_solos => v_rest.solos,
             p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_rest.count]),
-            p_starteds => array_fill(false, ARRAY[v_rest.count]));
+            p_starteds => array_fill(false, ARRAY[v_rest.count]), p_noted => true);
     END IF;
     UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
 END $$;
@@ -261,6 +261,7 @@ BEGIN
             SELECT j.seq FROM jobs j
              WHERE j.state >= 2 AND j.state = p_state AND j.queue = v_queue
                AND j.finished_at < v_at - v_older * interval '1 microsecond'
+               AND j.part IS NULL  -- flows go as a whole
              ORDER BY j.finished_at LIMIT p_limit - cardinality(v_old) FOR UPDATE SKIP LOCKED);
     END LOOP;
     IF v_old = '{}' THEN

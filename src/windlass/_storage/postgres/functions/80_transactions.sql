@@ -46,9 +46,10 @@ DECLARE
     v_by text := v_request ->> 'by';
     v_keep boolean := (v_request ->> 'keep')::boolean;
     v_job record;
+    v_added bigint[] := '{}';
 BEGIN
     SELECT j.state, j.claim_number, j.queue, j.task, j.worker, j.due, j.started_at, j.key,
-           j.key_window, j.ended_number, j.ended_by
+           j.key_window, j.ended_number, j.ended_by, j.part
       INTO v_job FROM jobs j WHERE j.seq = v_seq FOR UPDATE;
     IF NOT FOUND OR v_job.state <> 1 OR v_job.claim_number <> v_number THEN
         IF FOUND AND v_job.ended_number = v_number AND v_job.ended_by = v_by THEN
@@ -58,6 +59,7 @@ BEGIN
         RAISE EXCEPTION 'this run has lost its claim on job %', v_request ->> 'id'
             USING ERRCODE = 'WL010';
     END IF;
+    v_keep := v_keep OR v_job.part IS NOT NULL;
     IF v_job.key IS NOT NULL AND (NOT v_keep OR v_job.key_window <> 'for_a_time') THEN
         DELETE FROM keys k WHERE k.key = v_job.key AND k.seq = v_seq;
     END IF;
@@ -79,10 +81,19 @@ BEGIN
         ARRAY[array_position(finishing_verbs(), 'succeed')],
         ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
         ARRAY[width_bucket(span_us(v_job.started_at, v_now), bucket_bottoms())]);
-    IF v_request ->> 'then' IS NOT NULL THEN
+    IF v_request ->> 'then' IS NOT NULL
+       AND (v_job.part IS NULL OR members_cancelled(ARRAY[v_seq]) = '{}') THEN
         PERFORM insert_listed(
             v_now, NULL, (SELECT json_agg(j.job ORDER BY j.n)
                             FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)));
+        v_added := join_parts(ARRAY[v_request ->> 'then'], ARRAY[v_job.part], true);
+    END IF;
+    IF v_job.part IS NOT NULL THEN
+        -- The part is not locked here: `ended_for_user`, or the next claim, counts.
+        PERFORM note_members(
+            v_added || v_job.part,
+            array_fill(NULL::integer, ARRAY[cardinality(v_added)]) || 0,
+            array_fill(1, ARRAY[cardinality(v_added)]) || 2);
     END IF;
     RETURN NULL;
 END $$;
@@ -161,6 +172,9 @@ BEGIN
             PERFORM forgive_queues(ARRAY(SELECT j.queue FROM jobs j WHERE j.seq = p_seq), at);
         ELSE
             PERFORM sweep_holds(p_seq);
+        END IF;
+        IF EXISTS (SELECT 1 FROM member_ends) THEN
+            PERFORM settle_some(100, at);
         END IF;
     END IF;
 END $$;

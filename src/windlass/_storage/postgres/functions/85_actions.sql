@@ -57,23 +57,48 @@ END $$;
 
 -- --- orders -------------------------------------------------------------------------------------
 
+-- What an order for a member of a flow is answered, where p_answer holds for other jobs: see `FlowStore`.
+CREATE OR REPLACE FUNCTION order_for_member(
+    p_order text, p_answer text, p_part bigint, p_ready integer, p_due timestamptz
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow record;
+BEGIN
+    IF p_order = 'delete' OR (p_ready = 4 AND (p_order = 'run_now' OR p_due IS NOT NULL)) THEN
+        RETURN 'wrong_state';
+    ELSIF p_order <> 'requeue' THEN
+        RETURN p_answer;
+    END IF;
+    SELECT f.number, f.key, f.cancelled OR f.gone AS closed INTO v_flow
+      FROM parts p JOIN flows f ON f.number = p.flow WHERE p.id = p_part;
+    RETURN CASE
+        WHEN p_ready >= 5 OR v_flow.closed THEN 'wrong_state'
+        WHEN EXISTS (SELECT 1 FROM flows o WHERE o.key = v_flow.key AND o.holds_key
+                                             AND o.number <> v_flow.number) THEN 'conflict'
+        ELSE p_answer END;
+END $$;
+
 -- One job takes what an order for it means at once. The caller has locked its row, and has called
 -- `lock_limits` where that may be necessary (see `order_jobs`).
 --   answer       done, requested, wrong_state or conflict; see ActionResult in protocol/actions.py
 --   lane_left    its lane, if it stood in one and does not any more
 --   place        it is to be placed (`place_waiting`)
 --   ends, goes   it is to be cancelled, or deleted, together with others
+--   part, was, is_now   a member that is to be counted: `count_members`
 CREATE OR REPLACE FUNCTION order_one(
     p_order text, p_seq bigint, p_now timestamptz, p_reason text, p_due timestamptz,
     p_priority integer, p_queue text,
-    OUT answer text, OUT lane_left bigint, OUT place boolean, OUT ends boolean, OUT goes boolean
+    OUT answer text, OUT lane_left bigint, OUT place boolean, OUT ends boolean, OUT goes boolean,
+    OUT part bigint, OUT was integer, OUT is_now integer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
     v_due timestamptz;
 BEGIN
-    SELECT j.state, j.lane, j.due, j.solo, j.gates INTO v_job FROM jobs j WHERE j.seq = p_seq;
+    SELECT j.state, j.ready, j.lane, j.due, j.solo, j.gates, j.part INTO v_job
+      FROM jobs j WHERE j.seq = p_seq;
     answer := CASE
         WHEN p_order = 'requeue' AND v_job.state IN (3, 4, 5) THEN 'done'
         WHEN p_order = 'discard' AND v_job.state = 3 THEN 'done'
@@ -81,13 +106,23 @@ BEGIN
         WHEN p_order IN ('cancel', 'edit', 'run_now') AND v_job.state = 0 THEN 'done'
         WHEN p_order = 'delete' THEN 'done'
         ELSE 'wrong_state' END;
+    IF v_job.part IS NOT NULL AND answer <> 'wrong_state' THEN
+        answer := order_for_member(p_order, answer, v_job.part, v_job.ready, p_due);
+        IF p_order IN ('requeue', 'discard') THEN
+            part := v_job.part;
+            was := least(v_job.state, 4);
+            is_now := CASE p_order WHEN 'discard' THEN 4 ELSE 0 END;
+        END IF;
+    END IF;
     IF answer = 'requested' THEN
         UPDATE jobs j SET cancel_requested = true WHERE j.seq = p_seq;
     ELSIF answer <> 'done' THEN
+        part := NULL;
         RETURN;
     ELSIF p_order = 'requeue' THEN
         IF requeue_one(p_seq, p_now) IS NOT NULL THEN
             answer := 'conflict';
+            part := NULL;
         END IF;
     ELSIF p_order = 'discard' THEN
         UPDATE jobs j SET state = 5, finished_at = p_now, reason = p_reason WHERE j.seq = p_seq;
@@ -98,6 +133,10 @@ BEGIN
     ELSIF p_order = 'delete' THEN
         goes := true;
         lane_left := v_job.lane;
+    ELSIF v_job.ready = 4 THEN
+        UPDATE jobs j
+           SET priority = coalesce(p_priority, j.priority), queue = coalesce(p_queue, j.queue)
+         WHERE j.seq = p_seq;
     ELSE
         v_due := coalesce(p_due, v_job.due);
         place := v_due <= p_now AND v_job.gates IS NOT NULL AND NOT v_job.solo;
@@ -149,6 +188,9 @@ DECLARE
     v_place bigint[] := '{}';
     v_ends bigint[] := '{}';
     v_gone bigint[] := '{}';
+    v_parts bigint[];
+    v_was integer[];
+    v_is_now integer[];
     v_count bigint;
 BEGIN
     IF v_answers IS NOT NULL THEN
@@ -185,6 +227,11 @@ BEGIN
             p_order, v_turn.seq, v_now, p_reason, p_due, p_priority, p_queue) AS o;
         v_answers[v_turn.n] := v_one.answer;
         v_lanes := v_lanes || v_one.lane_left;
+        IF v_one.part IS NOT NULL THEN
+            v_parts := v_parts || v_one.part;
+            v_was := v_was || v_one.was;
+            v_is_now := v_is_now || v_one.is_now;
+        END IF;
         IF v_one.place THEN
             v_place := v_place || v_turn.seq;
         ELSIF v_one.ends THEN
@@ -206,6 +253,9 @@ BEGIN
                       WHERE l.lane IS NOT NULL);
     IF v_lanes <> '{}' THEN
         PERFORM settle_lanes(v_lanes);
+    END IF;
+    IF v_parts IS NOT NULL THEN
+        PERFORM count_members(v_now, v_parts, v_was, v_is_now);
     END IF;
     v_count := (SELECT count(*) FROM unnest(v_answers) AS a (answer)
                  WHERE a.answer IN ('done', 'requested'));

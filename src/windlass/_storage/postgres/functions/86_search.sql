@@ -76,6 +76,7 @@ BEGIN
               FROM (SELECT j.seq FROM jobs j WHERE j.ready = 1 AND v_stands
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 2 AND v_stands
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 3 AND v_stands
+                    UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 4
                     UNION ALL SELECT j.seq FROM jobs j WHERE j.ready = 0 AND j.due <= v_until) AS a
              LIMIT p_most);
     END IF;
@@ -84,6 +85,7 @@ BEGIN
           FROM (SELECT j.seq FROM jobs j WHERE j.queue = w.queue AND j.ready = 1 AND v_stands
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 3 AND v_stands
+                UNION ALL SELECT j.seq FROM jobs j WHERE j.queue = w.queue AND j.ready = 4
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 0 AND j.due <= v_until
                 -- Lane by lane: not from all that stand in lanes back to those of this queue.
@@ -209,7 +211,7 @@ BEGIN
 END $$;
 
 -- `AdminStore.find`: the numbers of up to p_limit jobs, newest first, below p_before (NULL: from the
--- newest on); next and reached as in Page in protocol/job_list.py.
+-- newest on); next and reached as in Page in protocol/lists/job_list.py.
 --
 -- Looks at the rare ones, or walks down the table: a bounded number of rows, for a bounded time. What
 -- is named (`gather_named`) comes with the first page, at any position, and with no other.

@@ -24,6 +24,12 @@ BEGIN
         SELECT (SELECT j.queue FROM jobs j WHERE j.ready = 0 AND j.queue > b.queue
                  ORDER BY j.queue LIMIT 1)
           FROM later b WHERE b.queue IS NOT NULL
+    ), blocked AS (
+        (SELECT j.queue FROM jobs j WHERE j.ready = 4 ORDER BY j.queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.queue FROM jobs j WHERE j.ready = 4 AND j.queue > b.queue
+                 ORDER BY j.queue LIMIT 1)
+          FROM blocked b WHERE b.queue IS NOT NULL
     ), in_lane AS (
         (SELECT l.queue FROM lanes l ORDER BY l.queue LIMIT 1)
         UNION ALL
@@ -41,7 +47,7 @@ BEGIN
     SELECT a.queue
       FROM (SELECT i.queue FROM in_line i UNION SELECT i.queue FROM alone i
             UNION SELECT i.queue FROM later i UNION SELECT i.queue FROM ended i
-            UNION SELECT l.queue FROM in_lane l
+            UNION SELECT l.queue FROM in_lane l UNION SELECT i.queue FROM blocked i
             UNION SELECT j.queue FROM jobs j WHERE j.state = 1) AS a
      WHERE a.queue IS NOT NULL;
 END $$;
@@ -104,8 +110,13 @@ BEGIN
                                LIMIT p_cap) AS i
                            WHERE l.queue = p_queue
                 LIMIT p_cap) AS a);
-    scheduled := (SELECT count(*) FROM (SELECT 1 FROM jobs j WHERE j.queue = p_queue
-                                           AND j.ready = 0 AND j.due > p_now LIMIT p_cap) AS a);
+    -- Blocked members are among these: their time has not come.
+    scheduled := (SELECT count(*)
+                    FROM (SELECT 1 FROM jobs j WHERE j.queue = p_queue AND j.ready = 0
+                                                 AND j.due > p_now
+                          UNION ALL
+                          SELECT 1 FROM jobs j WHERE j.queue = p_queue AND j.ready = 4
+                          LIMIT p_cap) AS a);
     retrying := (SELECT count(*)
                    FROM (SELECT 1 FROM jobs j
                           WHERE j.queue = p_queue AND j.ready IS NOT NULL
@@ -153,13 +164,13 @@ DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
 BEGIN
     RETURN QUERY
-    SELECT j.queue, count(*) FILTER (WHERE j.state = 0 AND j.due <= v_now),
-           count(*) FILTER (WHERE j.state = 0 AND j.due > v_now),
+    SELECT j.queue, count(*) FILTER (WHERE j.ready < 4 AND j.due <= v_now),
+           count(*) FILTER (WHERE j.ready = 4 OR (j.ready < 4 AND j.due > v_now)),
            count(*) FILTER (WHERE j.state = 1),
            ARRAY[count(*) FILTER (WHERE j.state = 2), count(*) FILTER (WHERE j.state = 3),
                  count(*) FILTER (WHERE j.state = 4), count(*) FILTER (WHERE j.state = 5)],
            count(*) FILTER (WHERE j.state = 0 AND j.attempt > j.max_attempts - j.budget),
-           min(j.due) FILTER (WHERE j.state = 0 AND j.due <= v_now)
+           min(j.due) FILTER (WHERE j.ready < 4 AND j.due <= v_now)
       FROM jobs j GROUP BY j.queue;
 END $$;
 

@@ -192,7 +192,7 @@ END $$;
 
 -- `AdminStore.find`: the numbers of up to p_limit jobs in an order, behind the place of the last page:
 -- its number, and its instant where the list is by time. next, next_at and reached as in Page in
--- protocol/job_list.py; p_left and looked as in find_jobs.
+-- protocol/lists/job_list.py; p_left and looked as in find_jobs.
 CREATE OR REPLACE FUNCTION list_jobs(
     p_now timestamptz, p_order text, p_at timestamptz, p_seq bigint, p_limit integer, w job_filter,
     p_left integer DEFAULT NULL,

@@ -12,15 +12,15 @@ DECLARE
     -- only by functions that have all of them.
     v_bare constant text[] := '{
         add_gauges, after, ask_bucket, bucket_bottoms, charge_gates, claim_locks,
-        commit_durably, copied_from, count_coalesced, counted_names, extras_of, find_lanes,
+        commit_durably, copied_from, count_members, count_coalesced, counted_names, decide_part, end_flow, end_members, extras_of, find_lanes,
         find_shut, finishing_verbs, forget_traces, forgiven_before, gate_usage,
-        gauge_minute, has_tag, hasten, is_set_back, is_wanted, judge_jobs, keep_gauges,
+        gauge_minute, has_tag, hasten, is_part_due, is_set_back, is_wanted, join_parts, judge_jobs, keep_gauges,
         lanes_for, limits_held, limits_in, limits_of, limits_of_jobs, limits_of_waiting, lock_space,
         make_lanes, mark_charged, may_forgive, meet_key, mend_gates, mentions,
-        names_in, next_in_lanes, note_lane_limits, order_matters, order_one, read_gates,
+        members_cancelled, names_in, next_in_lanes, note_members, note_lane_limits, order_for_member, order_matters, order_one, read_gates,
         read_limits, reckon_from, refuse_other_calls, replace_waiting, requeue_one,
         require_limits, require_read_committed, room_in, set_back_by, settle_bays,
-        settle_lanes, span_of, span_us, start_limited, tell_others, us_of, serve_lanes}';
+        settle_lanes, span_of, span_us, spread_parts, start_limited, stop_reason, store_flows, store_parts, tell_others, us_of, serve_lanes}';
     -- The search path alone: they call other functions, or write rows by key.
     v_path_only constant text[] := '{
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,
@@ -40,11 +40,11 @@ DECLARE
     -- They join tables: row by row, without hashes or merges.
     v_joins constant text[] := '{
         append_events, append_logs, apply_successes, apply_transitions, breaker_states,
-        cancel_jobs, claim_jobs, count_queue, delete_successes, end_and_claim, end_waiting,
+        act_on_flows, cancel_jobs, claim_jobs, count_queue, delete_successes, end_and_claim, end_waiting,
         forget_gates, free_keys, gather_waiting, give_back, insert_alike_jobs, insert_jobs,
         insert_limited_jobs, insert_plain_jobs, is_claimable, limit_states, list_jobs, meet_holders,
         next_in_list, order_jobs, outlook, place_waiting, postpone_bays, put_schedules, read_events,
-        read_logs, report_progress, restore_events, restore_jobs, restore_traces, stored_before}';
+        prune_flows, read_flows, read_logs, recount, repair_flows, report_progress, restore_events, restore_jobs, restore_traces, settle_flows, start_flows, stored_before}';
     -- They read in the order of an index, without sorting.
     v_in_order constant text[] := '{
         count_queue, due_schedules, dump_jobs, ended_heads, error_groups, gather_ended,

@@ -19,6 +19,7 @@ from windlass._core.job.job import (
 from windlass._core.job.state import State, verb_of
 from windlass._core.job.unique import Window
 from windlass._storage.postgres.io.connection import Row
+from windlass._storage.postgres.io.rows import place_of
 from windlass._storage.shared.stored_text import (
     backoff_of,
     follow_up_of,
@@ -132,6 +133,8 @@ def job_of(row: Row) -> JobRecord:
         parent=row["parent"],
         on_failure=readable(follow_up_of, row["on_failure"]),
         on_lost="fail" if row["on_lost"] == "fail" else "retry",
+        flow=place_of(row["place"]),
+        blocked=row["blocked"],
     )
 
 

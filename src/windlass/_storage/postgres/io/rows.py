@@ -9,13 +9,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob, JobId
+from windlass._core.job.job import AttemptError, Claim, ClaimedJob, FlowId, FlowPlace, JobId
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
 from windlass.errors import InvalidArgument
 
-__all__ = ["claimed_jobs", "stored_id", "stored_ids", "stored_span", "stored_text"]
+__all__ = ["claimed_jobs", "place_of", "stored_id", "stored_ids", "stored_span", "stored_text"]
 
 
 _HEX = frozenset("0123456789abcdef")
@@ -60,7 +60,7 @@ def _span_of(us: int) -> timedelta:
 
 _EXTRAS = 11
 """The fields that ``extras_of`` always has. Behind it, where needed: the follow-up job of a
-failure, and the rule for a lost run.
+failure, the rule for a lost run, and the place in a flow.
 """
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
@@ -124,8 +124,18 @@ def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
 
 
 def _rare_of(extras: Sequence[str | None]) -> Iterator[object]:
-    """``on_failure`` and ``on_lost``, as far as they were said."""
+    """``on_failure``, ``on_lost`` and ``flow``, as far as they were said."""
     if extras:
         yield readable(follow_up_of, extras[0])
     if len(extras) > 1:
         yield "fail" if extras[1] == "fail" else "retry"
+    if len(extras) > 2:
+        yield place_of(extras[2])
+
+
+def place_of(text: str | None) -> FlowPlace | None:
+    """Return a place in a flow: its id, the number of the part, and perhaps "added"."""
+    if text is None:
+        return None
+    flow, part, *added = text.split()
+    return FlowPlace(FlowId(flow), int(part), added=bool(added))

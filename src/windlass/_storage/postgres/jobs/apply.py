@@ -41,7 +41,7 @@ def by_seq(transitions: Sequence[Transition]) -> list[int]:
 
 def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
     """Return the arguments from ``p_seqs`` to ``p_result`` of ``apply_successes``, or, if they are
-    not kept, to ``p_by`` of ``delete_successes``. None: they are not alike enough.
+    not kept, to ``p_results`` of ``delete_successes``. None: they are not alike enough.
 
     The numbers travel as one text: the driver looks at every element of an array.
     """
@@ -65,7 +65,11 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
     if len(seqs) < len(transitions):
         return None
     text = ",".join([str(transition.claim.seq) for transition in transitions])
-    return (f"{{{text}}}", number, by, result) if keep else (f"{{{text}}}", number, by)
+    if keep:
+        return f"{{{text}}}", number, by, result
+    # Members of flows stay, with their results.
+    results = [transition.result for transition in transitions]
+    return f"{{{text}}}", number, by, results if any(one is not None for one in results) else None
 
 
 def transition_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:

@@ -12,7 +12,11 @@
            AS key_held,
        missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
        throttled, on_failure, on_lost, progress, progress_note, reason, error_kind, error_message,
-       error_traceback, result, payload, metadata
+       error_traceback, result, payload, metadata,
+       jobs.ready IS NOT DISTINCT FROM 4 AS blocked,
+       (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
+                         CASE WHEN jobs.added THEN 'added' END)
+          FROM windlass.parts p WHERE p.id = jobs.part) AS place
 
 -- name: get
 SELECT
@@ -159,6 +163,8 @@ SELECT a.line, a.task, count(*) AS jobs
         UNION ALL
         (SELECT 3, j.task FROM windlass.jobs j WHERE j.ready = 3
           ORDER BY j.queue, j.priority, j.due LIMIT $1)
+        UNION ALL
+        (SELECT 4, j.task FROM windlass.jobs j WHERE j.ready = 4 ORDER BY j.queue LIMIT $1)
         UNION ALL
         SELECT -1, j.task FROM windlass.jobs j WHERE j.state = 1) AS a
  GROUP BY a.line, a.task;

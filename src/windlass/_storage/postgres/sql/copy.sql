@@ -9,7 +9,10 @@ SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, b
        on_failure, on_lost,
        progress, progress_note, reason, error_kind, error_message, error_traceback, result,
        payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by,
-       metadata
+       metadata, jobs.ready IS NOT DISTINCT FROM 4 AS blocked,
+       (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
+                         CASE WHEN jobs.added THEN 'added' END)
+          FROM windlass.parts p WHERE p.id = jobs.part) AS place
   FROM windlass.dump_jobs($2, $3) AS jobs
   LEFT JOIN windlass.keys AS held
     ON held.key = jobs.key AND held.seq = jobs.seq

@@ -41,9 +41,10 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
                                   $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
 
 -- name: succeed
--- The last column: whether the end of these jobs may make others ready, by a limit or their queue.
+-- The last column: whether the end of these jobs may make others ready, by a limit, their queue or their
+-- flow.
 SELECT at, verdicts, verbs,
-       EXISTS (SELECT 1 FROM windlass.holds)
+       placed IS TRUE OR EXISTS (SELECT 1 FROM windlass.holds)
        OR EXISTS (SELECT 1 FROM windlass.queues WHERE max_running IS NOT NULL)
   FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
@@ -54,9 +55,9 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
 
 -- name: succeed_unkept
 SELECT at, verdicts, verbs,
-       EXISTS (SELECT 1 FROM windlass.holds)
+       placed IS TRUE OR EXISTS (SELECT 1 FROM windlass.holds)
        OR EXISTS (SELECT 1 FROM windlass.queues WHERE max_running IS NOT NULL)
-  FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5);
+  FROM windlass.delete_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
 -- name: outlook
 -- A newer major version is for the claim to refuse.

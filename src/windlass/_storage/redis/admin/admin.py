@@ -12,7 +12,7 @@ from windlass._core.stats.rollup import Rollup, merge
 from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.error_groups import RedisErrorGroups
 from windlass._storage.redis.admin.find import RedisFinder

@@ -52,39 +52,37 @@ class RedisErrorGroups:
     async def look(
         self, queue: str | None, task: str | None, since: datetime | None, look: int
     ) -> ErrorLook:
-        queues: list[bytes] = (
-            await self._db.run_aside(_FAILED_QUEUES) if queue is None else [queue.encode()]
-        )
-        failed = await self._newest(queues, since, look + 1)
+        lines: list[bytes] = await self._db.run_aside(_FAILED_QUEUES, queue or "")
+        failed = await self._newest(lines, since, look + 1)
         faults: list[_FailedJob] = []
         for start in range(0, min(len(failed), look), _AT_ONCE):
             faults += await self._faults(failed[start : min(start + _AT_ONCE, look)], task)
         return ErrorLook(_grouped(faults), complete=len(failed) <= look)
 
     async def _newest(
-        self, queues: Sequence[bytes], since: datetime | None, most: int
+        self, names: Sequence[bytes], since: datetime | None, most: int
     ) -> list[_FailedRow]:
-        """Return the jobs that failed last: at most this number, of all queues together."""
-        chunk = max(_LEAST, min(_AT_ONCE, most // max(1, len(queues))))
-        lines: dict[bytes, list[_FailedRow]] = {queue: [] for queue in queues}
-        further, newest = list(queues), list[_FailedRow]()
+        """Return the jobs that failed last: at most this number, of all lines together."""
+        chunk = max(_LEAST, min(_AT_ONCE, most // max(1, len(names))))
+        lines: dict[bytes, list[_FailedRow]] = {name: [] for name in names}
+        further, newest = list(names), list[_FailedRow]()
         while further:
             asked: list[Argument] = ["-inf" if since is None else to_us(since), chunk]
-            for queue in further:
-                asked += (queue, len(lines[queue]))
+            for name in further:
+                asked += (name, len(lines[name]))
             found = await self._db.run_aside(_FAILED, *asked)
             short = set[bytes]()
-            for queue, line in zip(further, found, strict=True):
-                lines[queue] += [_FailedRow(int(float(at)), job) for job, at in pairs(line)]
+            for name, line in zip(further, found, strict=True):
+                lines[name] += [_FailedRow(int(float(at)), job) for job, at in pairs(line)]
                 if len(line) < 2 * chunk:
-                    short.add(queue)
+                    short.add(name)
             newest = sorted((job for line in lines.values() for job in line), reverse=True)[:most]
-            # The next jobs of a queue are older than those read: is there room for them?
+            # The next jobs of a line are older than those read: is there room for them?
             least = newest[-1].at if len(newest) == most else None
             further = [
-                queue
-                for queue in further
-                if queue not in short and (least is None or lines[queue][-1].at > least)
+                name
+                for name in further
+                if name not in short and (least is None or lines[name][-1].at > least)
             ]
         return newest
 

@@ -17,8 +17,8 @@ import msgspec
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import instant_of, to_us
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
-from windlass._storage.protocol.list_order import order_of, seq_of, sort_field_of
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
+from windlass._storage.protocol.lists.list_order import order_of, seq_of, sort_field_of
 from windlass._storage.redis.admin.listed_jobs import shown_job
 from windlass._storage.redis.admin.sort import (
     ScorePosition,

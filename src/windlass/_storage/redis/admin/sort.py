@@ -13,8 +13,8 @@ from datetime import datetime
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import to_us
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder
-from windlass._storage.protocol.list_order import (
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder
+from windlass._storage.protocol.lists.list_order import (
     ListPosition,
     is_descending,
     position_of,

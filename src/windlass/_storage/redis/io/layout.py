@@ -157,6 +157,8 @@ __all__ = [
     "ERROR",
     "FREES",
     "FRONT",
+    "MEMBER",
+    "MEMBERSHIP",
     "REASON",
     "RESULT",
     "SOLO",
@@ -176,8 +178,13 @@ VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
 COUNTED: Final = (COALESCED, *(verb.value for verb in VERBS[1:]))
 """Verb by the number it is counted as in rollups. A claim is not counted there."""
 
-FRONT: Final = struct.Struct(">BBxqxqxqxH")
-"""A state record begins with state, flags, job number, due, max attempts and the queue's length."""
+FRONT: Final = struct.Struct(">BBBqxqxqxH")
+"""A state record begins with state, flags, `MEMBER` or another byte, job number, due, max attempts
+and the queue's length."""
+MEMBER: Final = 207
+"""This byte says that a membership comes after the task."""
+MEMBERSHIP: Final = 21
+"""The bytes of a membership: flow's id, number of the part, flags."""
 BACK: Final = struct.Struct(">IIIqqqqIBH")
 """Further on: claim number, attempt, lost, started, finished, expires, missed, ended number, ended
 verb and the worker's length. Instants that are missing are 0."""

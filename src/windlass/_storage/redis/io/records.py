@@ -21,6 +21,8 @@ from windlass._storage.redis.io.layout import (
     COUNTED,
     ERROR,
     FRONT,
+    MEMBER,
+    MEMBERSHIP,
     REASON,
     RESULT,
     SOLO,
@@ -32,7 +34,9 @@ from windlass._storage.redis.jobs.request import (
     UNREADABLE,
     JobExtras,
     JobRequest,
+    is_blocked,
     key_and_limits,
+    place_of,
     read_text,
     readable_request,
     unique_of,
@@ -85,6 +89,8 @@ class StateRecord(NamedTuple):
     worker: str
     by: str
     tail: bytes
+    membership: bytes
+    """Of a member of a flow."""
 
 
 _NO_EXTRAS = JobExtras()
@@ -135,20 +141,24 @@ def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None
 
 def state_record_of(record: bytes) -> StateRecord:
     """Return the parts of a state record."""
-    *front, length = FRONT.unpack_from(record)
+    state, flags, sort, *front, length = FRONT.unpack_from(record)
     _, at = read_text(record, FRONT.size + length + 1)
+    membership = b""
+    if sort == MEMBER:
+        membership, at = record[at : at + MEMBERSHIP], at + MEMBERSHIP
     *back, length = BACK.unpack_from(record, at)
     by_at = at + BACK.size + length
     worker = record[at + BACK.size : by_at].decode(errors="replace")
     by, rest = read_text(record, by_at)
-    return StateRecord._make((*front, *back, worker, by, record[rest:]))
+    return StateRecord._make((state, flags, *front, *back, worker, by, record[rest:], membership))
 
 
 def _untouched(asked: JobRequest) -> StateRecord:
     """Return the state record of a job that has none."""
     return StateRecord(
-        0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "", b""
-    )
+        0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "",
+        b"", asked.membership or b"",
+    )  # fmt: skip
 
 
 def job_of(
@@ -211,6 +221,8 @@ def job_of(
         parent=None if extras.parent is None else JobId(extras.parent),
         on_failure=extras.on_failure,
         on_lost=extras.on_lost,
+        flow=place_of(kept.membership),
+        blocked=bool(kept.membership) and is_blocked(kept.membership),
     )
 
 

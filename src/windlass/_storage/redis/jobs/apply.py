@@ -125,7 +125,8 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
 
 
 def _successes(group: _SuccessGroup, transitions: Sequence[Transition]) -> bytes:
-    name, result = group.by.encode(), group.result
+    name = group.by.encode()
+    result = group.result if group.keep else _results(transitions)
     pack, fromhex = _CLAIM.pack, bytes.fromhex
     parts = [
         _BY.pack(b"S" if group.keep else b"D", len(name)),
@@ -140,6 +141,14 @@ def _successes(group: _SuccessGroup, transitions: Sequence[Transition]) -> bytes
         except (ValueError, struct.error):
             parts.append(pack(_NOBODY, 0, 0))  # what cannot be stored is never found
     return b"".join(parts)
+
+
+def _results(transitions: Sequence[Transition]) -> bytes | None:
+    """Return all results, for members of flows, which are kept; None: there are none."""
+    results = [transition.result for transition in transitions]
+    if not any(result is not None for result in results):
+        return None
+    return _pack([False if result is None else as_text(result) for result in results])
 
 
 def transition_bytes(transition: Transition) -> bytes:

@@ -22,12 +22,14 @@ from windlass._storage.redis.jobs.request import (
     JobExtras,
     JobRequest,
     decode_request,
+    place_of,
     readable_request,
 )
 
 __all__ = ["ClaimedBatch", "UnreadableJob", "claimed_job", "read_claim"]
 
 _FIRST_RECORD = 7
+_NO_EXTRAS = JobExtras()
 _ID = 16
 
 
@@ -88,13 +90,13 @@ def _read_fresh(records: Iterable[bytes], at: datetime, worker: str) -> list[Cla
         job = decode(record)
         claim = Claim(JobId(job.id.hex()), 1, job.seq)
         budget, extras = job.budget, job.extras
-        if extras is None:
+        if extras is None and job.membership is None:
             claimed = ClaimedJob(
                 claim, job.task, job.queue, job.payload, 1, budget, budget, instant_at(job.due), at,
                 worker,
             )  # fmt: skip
         else:
-            claimed = _with_extras(job, extras, claim, at, worker)
+            claimed = _with_extras(job, extras or _NO_EXTRAS, claim, at, worker)
         jobs.append(claimed)
     return jobs
 
@@ -122,6 +124,7 @@ def _with_extras(
         tags=extras.tags,
         on_failure=extras.on_failure,
         on_lost=extras.on_lost,
+        flow=place_of(job.membership),
     )
 
 
@@ -191,4 +194,5 @@ def claimed_job(
         tags=extras.tags,
         on_failure=extras.on_failure,
         on_lost=extras.on_lost,
+        flow=place_of(asked.membership),
     )

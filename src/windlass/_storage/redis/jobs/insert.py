@@ -13,7 +13,7 @@ from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.redis.jobs.request import request_record
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["insert_answers", "insert_args", "require_limits"]
+__all__ = ["insert_answers", "insert_args", "require_limits", "require_stored"]
 
 _HEAD = struct.Struct(">BqqB")
 _NOW, _AFTER, _AT = range(3)
@@ -59,6 +59,15 @@ def require_limits(reply: Sequence[Any]) -> None:
         raise LimitUnknown(name, known)
 
 
+def require_stored(reply: Sequence[bytes]) -> None:
+    """Raise for what was not stored: an undefined limit, a stored id, or a key that is held."""
+    require_limits(reply)
+    if reply and reply[0] == b"id":
+        raise IdConflict(reply[1].hex())
+    if reply and reply[0] == b"key":
+        raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
+
+
 def insert_answers(
     jobs: Sequence[NewJob], reply: Sequence[bytes], *, unsure: bool = False
 ) -> list[Inserted]:
@@ -66,11 +75,7 @@ def insert_answers(
 
     ``unsure``: an earlier try may have stored them.
     """
-    require_limits(reply)
-    if reply[0] == b"id":
-        raise IdConflict(reply[1].hex())
-    if reply[0] == b"key":
-        raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
+    require_stored(reply)
     return [
         _inserted(job.id, said, unsure) if said else Inserted(job.id, created=True)
         for job, said in zip(jobs, reply, strict=True)

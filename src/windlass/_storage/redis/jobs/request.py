@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
-from windlass._core.job.job import FollowUp, LimitUse, NewJob, OnLost
+from windlass._core.job.job import FlowId, FlowPlace, FollowUp, LimitUse, NewJob, OnLost
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import lane_key
@@ -20,7 +21,9 @@ __all__ = [
     "JobExtras",
     "JobRequest",
     "decode_request",
+    "is_blocked",
     "key_and_limits",
+    "place_of",
     "read_text",
     "readable_request",
     "request_record",
@@ -47,6 +50,9 @@ _HEAD = 37
 _TEXT = struct.Struct(">BH")
 _BYTES = struct.Struct(">BI")
 _LENGTH = struct.Struct(">H")
+_MEMBERSHIP = struct.Struct(">16sIB")
+_ADDED, _BLOCKED = 1, 2
+"""Flags of a membership."""
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -84,6 +90,8 @@ class JobRequest(msgspec.Struct, array_like=True):
     special: bytes | None
     payload: bytes
     extras: JobExtras | None
+    membership: bytes | None = None
+    """Of a member of a flow: how it is due, then its place in the flow. See `place_of`."""
 
 
 decode_request = msgspec.msgpack.Decoder(JobRequest).decode
@@ -116,19 +124,28 @@ def _special_of(job: NewJob) -> tuple[int, bytes]:
     in jobs.lua.
     """
     unique = job.unique
-    marks = _LIMITED if job.limits else 0
-    key, window, period = "", "", 0
-    if unique is not None:
-        marks |= _KEYED
-        key, window = unique.key, unique.window.value
-        if unique.window is Window.UNTIL_STARTED:
-            marks |= _STARTED
-        if unique.period is not None:
-            # A hold of no time at all is over at once, and 0 means one without an end.
-            period = max(1, min(span_us(unique.period), LAST_US))
-    uses = [(use.name, use.key, use.cost) for use in job.limits]
-    special = _pack((key, window, period, uses, lane_key(job.limits)))
-    return marks, _BYTES.pack(_BIN32, len(special)) + special
+    if unique is None:
+        return _LIMITED, _pack_limits(job.limits)
+    marks = _LIMITED | _KEYED if job.limits else _KEYED
+    if unique.window is Window.UNTIL_STARTED:
+        marks |= _STARTED
+    period = 0
+    if unique.period is not None:
+        # A hold of no time at all is over at once, and 0 means one without an end.
+        period = max(1, min(span_us(unique.period), LAST_US))
+    return marks, _pack_special(unique.key, unique.window.value, period, job.limits)
+
+
+@lru_cache(maxsize=4096)
+def _pack_limits(limits: tuple[LimitUse, ...]) -> bytes:
+    """Pack limits without a key. Jobs of one task and tenant have the same ones."""
+    return _pack_special("", "", 0, limits)
+
+
+def _pack_special(key: str, window: str, period: int, limits: tuple[LimitUse, ...]) -> bytes:
+    uses = [(use.name, use.key, use.cost) for use in limits]
+    special = _pack((key, window, period, uses, lane_key(limits)))
+    return _BYTES.pack(_BIN32, len(special)) + special
 
 
 def _extras_of(job: NewJob) -> bytes:
@@ -159,6 +176,19 @@ def _extras_of(job: NewJob) -> bytes:
             job.on_lost,
         )
     )
+
+
+def place_of(membership: bytes | None) -> FlowPlace | None:
+    """Return the place of a member in its flow; None for other jobs."""
+    if not membership:
+        return None
+    flow, part, flags = _MEMBERSHIP.unpack(membership[-_MEMBERSHIP.size :])
+    return FlowPlace(FlowId(flow.hex()), part, added=bool(flags & _ADDED))
+
+
+def is_blocked(membership: bytes) -> bool:
+    """Return whether a membership is that of a blocked job."""
+    return bool(membership[-1] & _BLOCKED)
 
 
 def read_text(record: bytes, at: int) -> tuple[str, int]:

@@ -4,16 +4,18 @@
 --   'T', then a transition as shared/endings.lua says, packed by msgpack
 --   'S', then successes that share everything but their claims: length and `by` (2 bytes and text),
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
---   'D', then the same, of successes whose jobs are deleted: no result
+--   'D', then the same, of successes whose jobs are deleted: as a result, msgpack of all their results, which
+--        members of flows keep
 -- Answer: now; one character for each transition; and for those that said how long their queue is to
 -- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
 -- undefined limit, what insert.lua answers then; or 'order', if '1' was said where there are
 -- breakers, to which the order matters: nothing is done.
--- use: endings
+-- use: endings settling
 -- runs when memory is full
 
 local KEPT = 83 -- 'S'
 local DELETED = 68 -- 'D'
+local SETTLED = 100 -- members of flows that one call settles at most, besides its own work
 
 -- What many state records have in common from their claim number on: what it says, and what it says
 -- after the success. Jobs of one claim share it.
@@ -36,14 +38,34 @@ local function claims_in(item, first)
   return ids, numbers, seqs
 end
 
--- Store successes: `ended` has by queue a list with the instant and the id of each.
-local function keep_all(states, ended)
-  wide('HSET', prefix .. 'state', states, 2)
+-- Keep successes: `ended` has by queue a list with the instant and the id of each. `state`: as `ended_as`
+-- says it.
+local function keep_all(state, ended)
   for queue, jobs in pairs(ended) do
-    wide('ZADD', ended_line(SUCCEEDED, queue), jobs, 2)
-    note_ended(SUCCEEDED, queue)
+    wide('ZADD', ended_line(state, queue), jobs, 2)
+    note_ended(state, queue)
     count(queue, SUCCEEDED, jobs.n / 2)
   end
+end
+
+-- Count successes by queue, and by part.
+local function count_all(ended, parted)
+  for queue, jobs in pairs(ended) do
+    count(queue, RUNNING, -jobs.n / 2)
+    forgive(queue)
+  end
+  for part, number in pairs(parted) do
+    members.count(part, 'succeeded', number)
+    members.count(part, 'open', -number)
+  end
+end
+
+-- The result of one of these successes.
+local function result_of(kind, given, result, i)
+  if given == 0 then
+    return false
+  end
+  return kind == KEPT and result or cmsgpack.unpack(result)[i]
 end
 
 -- What the ends of these claims free, by their places: {key, window, period, uses, lane key}, false where
@@ -56,7 +78,7 @@ local function freed_by(ids, kept)
     end
   end
   for n, asked in ipairs(read_all('HMGET', prefix .. 'jobs', its)) do
-    local _, _, special = glance_asked(its[n], asked or '')
+    local _, special = glance_asked(its[n], asked or '')
     freed[places[n]] = special
   end
   return freed
@@ -67,11 +89,11 @@ local function free(id, special, keep)
   if special[1] ~= '' and not (keep and special[2] == 'for_a_time') then
     free_key({ id = id, special = special })
   end
-  release_gates(special[4], id)
-  for _, use in ipairs(special[4]) do
+  release_gates(special, id)
+  for i, use in ipairs(special[4]) do
     local spec = spec_of(use[1])
     if spec and spec[5] then
-      close_breaker(gate_of(use))
+      close_breaker(special.gates[i])
     end
   end
 end
@@ -86,16 +108,21 @@ local function succeed_all(item)
   local front, freeing_front = string.char(SUCCEEDED, flag), string.char(SUCCEEDED, flag + FREES)
   local frees = freed_by(ids, kept)
   local answers, states, gone, histories, backs, ended, n = {}, {}, {}, {}, {}, {}, 0
-  local its_queue, its_task, its, waits, runs, jobs -- of the job before: neighbours are mostly alike
+  local joined, parted = {}, {} -- of members: as `ended`, and numbers by part
+  local its_queue, its_task, its_sort, its, waits, runs, jobs -- of the job before: most are like it
   local take, sub = struct.unpack, string.sub
   for i = 1, #ids do
     local id, record = ids[i], kept[i]
     local answer
     if record then
-      local fine, state, flags, seq, due, _, queue, task, last = pcall(take, FRONT, record)
+      local fine, state, flags, sort, seq, due, _, queue, task, last = pcall(take, FRONT, record)
       -- A cancel request changes nothing: a success wins over it. Nor does the mark of a solo job.
       if fine and state == RUNNING and seq == seqs[i] and flags % FREES < ERROR
-        and (flags < FREES or flags < THROTTLED and frees[i]) then
+        and (flags < FREES or flags < THROTTLED and frees[i]) and (sort == INT or keep) then
+        local part
+        if sort ~= INT then
+          part, last = sub(record, last, last + 19), last + 21
+        end
         local tail = sub(record, last)
         local back = backs[tail]
         if not back then
@@ -106,11 +133,15 @@ local function succeed_all(item)
           answer = success
           back.n = back.n + 1
           back.ids[back.n] = id
-          if queue ~= its_queue or task ~= its_task then
-            its_queue, its_task, its = queue, task, tally_of(queue, task)
+          if queue ~= its_queue or task ~= its_task or sort ~= its_sort then
+            its_queue, its_task, its_sort, its = queue, task, sort, tally_of(queue, task)
             waits, runs = its[2], its[3]
-            jobs = ended[queue] or { n = 0 }
-            ended[queue] = jobs
+            local lines = part and joined or ended
+            jobs = lines[queue] or { n = 0 }
+            lines[queue] = jobs
+          end
+          if part then
+            parted[part] = (parted[part] or 0) + 1
           end
           jobs.n = jobs.n + 2
           n = n + 1
@@ -136,12 +167,14 @@ local function succeed_all(item)
       end
     end
     answers[i] = answer or end_claim({
-      id, numbers[i], seqs[i], SUCCEED, -1, by, 0, false, given == 1 and result, '', '', 0, false,
-      false, keep,
+      id, numbers[i], seqs[i], SUCCEED, -1, by, 0, false, result_of(kind, given, result, i), '', '', 0,
+      false, false, keep,
     })
   end
   if keep then
-    keep_all(states, ended)
+    wide('HSET', prefix .. 'state', states, 2)
+    keep_all(SUCCEEDED, ended)
+    keep_all('m' .. SUCCEEDED, joined)
   else
     delete_plain(gone, histories)
   end
@@ -149,10 +182,8 @@ local function succeed_all(item)
     wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
     pending.idle[back.worker] = true
   end
-  for queue, some in pairs(ended) do
-    count(queue, RUNNING, -some.n / 2)
-    forgive(queue)
-  end
+  count_all(ended, parted)
+  count_all(joined, {})
   return table.concat(answers)
 end
 
@@ -186,6 +217,11 @@ for i, item in ipairs(ARGV) do
     answers[i] = succeed_all(item)
   end
   place = place + #answers[i]
+end
+if rawget(pending, 'members') then
+  take_over()
+  members.flush()
+  settling.run(SETTLED)
 end
 settle_claims()
 return { now, table.concat(answers), rests }

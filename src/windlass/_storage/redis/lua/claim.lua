@@ -4,16 +4,18 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits brakes mending hints
+-- use: visits brakes mending hints settling
 
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
+local SETTLED = 500 -- members of flows that one claim settles
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
 
 -- What one claim is given, and what it finds.
 local worker, room, alone, head_start
 local answer, ids, states, earlier, expired, damaged
 local expiries, next_at
+local cancels -- whether members of cancelled flows were ended
 local laned, with_solo -- queues
 local left -- by queue, how many jobs may be left for others to claim
 
@@ -38,9 +40,15 @@ local function put_aside(queue, id, reason, asked, kept)
   expect(now)
 end
 
+-- A waiting job that must not start: it has expired, or its flow was cancelled.
 local function discard(job)
-  end_waiting(job, DISCARDED, 'expired')
-  expired[#expired + 1] = job.id
+  if members.is_stopped(job.asked) then
+    end_waiting(load_job(job.id), CANCELLED, '')
+    cancels = true
+  else
+    end_waiting(job, DISCARDED, 'expired')
+    expired[#expired + 1] = job.id
+  end
   expiries = expiries - 1
 end
 
@@ -73,16 +81,18 @@ local function start(job)
   add_claim(job.id, job.asked, state_record(job))
 end
 
--- Start jobs that have left their lines; of those with `last` see visits.lua.
-local function start_all(jobs)
+-- Start the jobs that a visit has chosen, which have left their lines.
+local function start_all(visits)
   local limited_front = string.char(RUNNING, FREES)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
     or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
-  for _, job in ipairs(jobs) do
-    if job.last then
-      local front = job.special and limited_front or plain_front
-      add_claim(job.id, job.asked, front .. string.sub(job.asked, 20, job.last) .. plain_back)
+  for i, job in ipairs(visits.chosen) do
+    local last = visits.last[i]
+    if last then
+      local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
+      local membership = string.byte(asked) == members.RECORD and string.sub(asked, -21) or ''
+      add_claim(job, asked, front .. string.sub(asked, 20, last) .. membership .. plain_back)
     else
       start(job)
     end
@@ -93,7 +103,7 @@ end
 
 -- Start jobs that were never changed and that carry nothing special: most.
 local function start_plain(queue, fresh, asked)
-  local byte, sub, size = string.byte, string.sub, 51 + #queue
+  local byte, sub, size, in_flow = string.byte, string.sub, 51 + #queue, members.RECORD
   local n, records, all = #ids, #answer, #states
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
@@ -107,10 +117,17 @@ local function start_plain(queue, fresh, asked)
     end
     if not low or sub(record, last + 14, last + 29) ~= id then
       put_aside(queue, id, 'its record cannot be read', record, false)
-    else
+    elseif byte(record) ~= in_flow then
       n, records, all = n + 1, records + 1, all + 2
       ids[n], answer[records] = id, record
       states[all - 1], states[all] = id, plain_front .. sub(record, 20, last) .. plain_back
+    elseif members.is_stopped(record) then
+      discard({ id = id, asked = record })
+    else
+      n, records, all = n + 1, records + 1, all + 2
+      ids[n], answer[records] = id, record
+      states[all - 1] = id
+      states[all] = plain_front .. sub(record, 20, last) .. sub(record, -21) .. plain_back
     end
   end
 end
@@ -124,7 +141,7 @@ local function take_closer(queue, id)
     put_aside(queue, id, reason, asked, kept)
   elseif job.state ~= WAITING then
     return -- an older Windlass ended it, and did not find the place of a job that was missed
-  elseif job.expires > 0 and job.expires <= now then
+  elseif job.expires > 0 and job.expires <= now or members.is_stopped(asked) then
     discard(job)
   else
     retries.drop(job)
@@ -190,8 +207,8 @@ local function take_by_visits(queue, wanted)
     leave_unread(queue, lost)
     put_aside(queue, lost.id, lost.reason, lost.asked, lost.kept)
   end
-  leave_lines(visits)
-  start_all(visits.chosen)
+  leave_lines(queue, visits)
+  start_all(visits)
   settle_lanes()
   postpone(write_gates())
   if visits.cut_short then
@@ -209,10 +226,10 @@ local function next_solo(queue, clearing)
     local special = job and special_of(job)
     if not special then
       late[#late + 1] = { false, id, place }
-    elseif clearing and job.expires > 0 and job.expires <= now then
+    elseif clearing and (job.expires > 0 and job.expires <= now or members.is_stopped(job.asked)) then
       late[#late + 1] = { job }
     elseif not closed[special[5]] then
-      local gate, _, at = shut(special[4])
+      local gate, _, at = shut(special)
       if not gate then
         found = job
         break
@@ -242,7 +259,7 @@ local function take_solo(queue)
   local job = next_solo(queue, true)
   if job then
     redis.call('SADD', prefix .. 'holders', worker)
-    charge(special_of(job)[4], job.id)
+    charge(special_of(job), job.id)
     leave_line(job)
     start(job)
     postpone(write_gates())
@@ -321,9 +338,10 @@ if alone then
 end
 answer = { now, 1, -1, 0, '', '', {} }
 ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
-expiries, next_at, plain_back = EXPIRIES, nil, nil
+expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
+local settled = settling.run(SETTLED)
 for i = 5, #ARGV, 2 do
   serve(ARGV[i], tonumber(ARGV[i + 1]))
 end
@@ -348,7 +366,7 @@ for _, queue in ipairs(with_solo) do
     hints.flush()
   end
 end
-if #expired > 0 or #damaged > 0 then
+if #expired > 0 or #damaged > 0 or cancels or settled > 0 then
   wake()
 end
 answer[3] = next_at or -1

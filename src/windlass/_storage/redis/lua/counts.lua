@@ -2,7 +2,7 @@
 -- use: lanes
 -- reads only
 -- Returns the counts (state digit and queue, number, ...), the paused queues, those with settings; then
--- of each queue with waiting jobs its name, how many are due later, how many retry, and since when the
+-- of each queue with waiting jobs its name, how many are due later or blocked, how many retry, and since when the
 -- one that has been ready for longest waits ('': none is).
 local PRIORITIES = 100 -- of one line that are asked for their oldest job
 
@@ -64,7 +64,7 @@ for at = 1, #counts, 2 do
     waiting[n + 1] = queue
     waiting[n + 2] = redis.call(
       'ZCOUNT', prefix .. 'later:' .. queue, string.format('(%.0f', now), '+inf'
-    )
+    ) + (redis.call('HGET', prefix .. 'blocked', queue) or 0)
     waiting[n + 3] = redis.call('ZCARD', prefix .. 'retrying:' .. queue)
     waiting[n + 4] = oldest_due(queue)
   end

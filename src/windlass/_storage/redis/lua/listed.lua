@@ -105,10 +105,12 @@ elseif ARGV[5] == 'later' then
   end
 else
   for i = 7, #ARGV do
-    local queues = ARGV[6] ~= '' and { ARGV[6] }
-      or redis.call('ZRANGE', prefix .. 'oldest:' .. ARGV[i], 0, -1)
-    for _, queue in ipairs(queues) do
-      add('finished:' .. ARGV[i] .. ':' .. queue)
+    for _, state in ipairs({ ARGV[i], 'm' .. ARGV[i] }) do
+      local queues = ARGV[6] ~= '' and { ARGV[6] }
+        or redis.call('ZRANGE', prefix .. 'oldest:' .. state, 0, -1)
+      for _, queue in ipairs(queues) do
+        add('finished:' .. state .. ':' .. queue)
+      end
     end
   end
 end

@@ -25,7 +25,7 @@ local function solo_claimable(queue)
   for _, place in ipairs(redis.call('ZRANGE', line, 0, SOLO_LOOKS - 1)) do
     local job = load_job(string.sub(place, 18, 33))
     local special = job and special_of(job)
-    if not special or (job.expires > 0 and job.expires <= now) or not shut(special[4]) then
+    if not special or (job.expires > 0 and job.expires <= now) or not shut(special) then
       return true
     end
   end
@@ -78,6 +78,12 @@ for _, queue in ipairs(ARGV) do
   end
 end
 best = nil
+-- A claim also settles parts of flows.
+local settles = redis.call('ZRANGE', prefix .. 'settle', 0, 0, 'WITHSCORES')
+if settles[2] and tonumber(settles[2]) <= now then
+  return { now, 1, false }
+end
+expect(settles[2] and tonumber(settles[2]))
 for _, queue in ipairs(busy) do
   if redis.call('SISMEMBER', prefix .. 'paused', queue) == 0 then
     local cool_until = cooling_until(queue)

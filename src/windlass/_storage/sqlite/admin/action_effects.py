@@ -7,24 +7,28 @@ from typing import NamedTuple
 
 import apsw
 
+from windlass._core.flows.part import ended_as
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._core.values.instants import LAST_US, to_us
-from windlass._storage.protocol.actions import Edit
+from windlass._storage.protocol.actions import ActionResult, Edit
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import limits_of, rows_by_id
+from windlass._storage.sqlite.flows.parts import PartChanges
+from windlass._storage.sqlite.io.rows import STATES, fetch, fetch_shown, limits_of, rows_by_id
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "request_rows"]
+__all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "failed_members", "request_rows"]
 
 _JOBS = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _REQUEST_CANCEL = _JOBS["request_cancel"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ASKED, _REQUEUE, _DISCARD, _MOVE = _SQL["asked"], _SQL["requeue"], _SQL["discard"], _SQL["move"]
+_FAILED_MEMBERS = _SQL["failed_members"]
+_STANDING = load_sql("windlass._storage.sqlite.sql", "flows.sql")["standing"]
 
 REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
@@ -44,11 +48,18 @@ class RequestRow(NamedTuple):
     window: str | None
     period: int | None
     lane: int | None
+    part: int | None
+    flow_state: int | None
 
 
 def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str, RequestRow]:
     """Return those of the jobs that are stored, by id."""
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
+
+
+def failed_members(connection: apsw.Connection, flow: int) -> list[RequestRow]:
+    """Return the members of a flow that a retry requeues."""
+    return [RequestRow(*row) for row in fetch_shown(connection, _FAILED_MEMBERS, (flow,))]
 
 
 class JobChanges:
@@ -57,7 +68,20 @@ class JobChanges:
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection, self._now = connection, now
         self._lanes = LaneChanges(connection)
+        self._parts = PartChanges(connection, now)
+        self._cancelled: list[int] = []
         self._deleted: list[int] = []
+
+    def refusal(self, job: RequestRow) -> ActionResult | None:
+        """Return why a member is not requeued; None: nothing is in the way."""
+        if job.part is None:
+            return None
+        if job.flow_state is not None:
+            return ActionResult.WRONG_STATE  # it comes back with what stopped it
+        ((refused, superseded),) = fetch(self._connection, _STANDING, (job.part,))
+        if refused:
+            return ActionResult.WRONG_STATE
+        return ActionResult.CONFLICT if superseded else None
 
     def requeue(self, job: RequestRow) -> bool:
         """Let an ended job wait again; False: another one holds its key, and nothing changed."""
@@ -71,16 +95,19 @@ class JobChanges:
                 return False
         ready, lane = self._stand(job._replace(due=self._now, solo=0))
         self._connection.execute(_REQUEUE, (job.seq, ready, lane, self._now))
+        if job.part is not None:
+            self._parts.add(job.part, **{str(ended_as(STATES[job.state])): -1}, open=1)
         return True
 
     def discard(self, job: RequestRow, reason: str) -> None:
         """Discard a failed job."""
         self._connection.execute(_DISCARD, (job.seq, self._now, reason))
+        if job.part is not None:
+            self._parts.add(job.part, failed=-1, cancelled=1)
 
     def cancel(self, job: RequestRow) -> None:
         """Cancel a waiting job."""
-        seqs, state = [job.seq], State.CANCELLED
-        end_waiting(self._connection, seqs, self._lanes, state=state, reason=None, now=self._now)
+        self._cancelled.append(job.seq)
 
     def request_cancel(self, job: RequestRow) -> None:
         """Ask the worker of a running job to end it."""
@@ -110,6 +137,13 @@ class JobChanges:
 
     def settle(self) -> None:
         """Make everything else follow."""
+        if self._cancelled:
+            cancelled, state = self._cancelled, State.CANCELLED
+            end_waiting(
+                self._connection, cancelled, self._lanes, state=state, reason=None, now=self._now
+            )
+            self._cancelled = []
+        self._parts.store()
         delete_jobs(self._connection, self._deleted)
         self._deleted.clear()
         self._lanes.settle()

@@ -117,11 +117,11 @@ def _carry_out(changes: JobChanges, order: JobAction, job: RequestRow) -> _Left:
         case Delete():
             return _delete(changes, job)
         case RunNow():
-            if job.state == WAITING:
+            if job.state == WAITING and job.flow_state is None:
                 return ActionResult.DONE, changes.run_now(job)
             return ActionResult.WRONG_STATE, job
         case Edit():
-            if job.state == WAITING:
+            if job.state == WAITING and (job.flow_state is None or order.due is None):
                 return ActionResult.DONE, changes.edit(job, order)
             return ActionResult.WRONG_STATE, job
         case _:
@@ -131,6 +131,9 @@ def _carry_out(changes: JobChanges, order: JobAction, job: RequestRow) -> _Left:
 def _requeue(changes: JobChanges, job: RequestRow) -> _Left:
     if STATES[job.state] not in REQUEUABLE:
         return ActionResult.WRONG_STATE, job
+    refusal = changes.refusal(job)
+    if refusal is not None:
+        return refusal, job
     if changes.requeue(job):
         return ActionResult.DONE, job._replace(state=WAITING)
     return ActionResult.CONFLICT, job
@@ -150,10 +153,12 @@ def _cancel(changes: JobChanges, job: RequestRow) -> _Left:
     if job.state != WAITING:
         return ActionResult.WRONG_STATE, job
     changes.cancel(job)
-    return ActionResult.DONE, job._replace(state=_CANCELLED)
+    return ActionResult.DONE, job._replace(state=_CANCELLED, flow_state=None)
 
 
 def _delete(changes: JobChanges, job: RequestRow) -> _Left:
+    if job.part is not None:
+        return ActionResult.WRONG_STATE, job  # a flow is deleted as a whole
     if job.state == RUNNING:
         changes.request_cancel(job)
         return ActionResult.REQUESTED, job

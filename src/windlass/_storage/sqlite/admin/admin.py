@@ -14,7 +14,7 @@ from windlass._core.stats.rollup import Rollup
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts, TaskLook
-from windlass._storage.protocol.job_list import JobFilter, Page
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.task_counts import task_look_of_lines

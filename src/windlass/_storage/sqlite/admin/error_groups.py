@@ -20,7 +20,7 @@ _FAILED, _FAULTS = _SQL["failed"], _SQL["faults"]
 _SHOWN = 500
 
 
-class _Group:
+class _ErrorRow:
     """Failed jobs that are alike. Filled from the newest to the oldest."""
 
     __slots__ = ("count", "first", "last", "queues", "seq", "tasks")
@@ -49,17 +49,17 @@ def error_groups(
     """`AdminStore.errors`. Two statements: on one snapshot."""
     start = -LAST_US if since is None else to_us(since)
     rows = fetch_shown(connection, _FAILED, (start, look + 1))
-    groups: dict[tuple[str, str], _Group] = {}
+    groups: dict[tuple[str, str], _ErrorRow] = {}
     for seq, finished_at, kind, frame, its_queue, its_task in rows[:look]:
         if queue not in (None, its_queue) or task not in (None, its_task):
             continue
-        group = groups.setdefault((kind or "", frame or ""), _Group(seq, finished_at))
+        group = groups.setdefault((kind or "", frame or ""), _ErrorRow(seq, finished_at))
         group.add(finished_at, its_task, its_queue)
     return ErrorLook(_records(connection, groups), complete=len(rows) <= look)
 
 
 def _records(
-    connection: apsw.Connection, groups: dict[tuple[str, str], _Group]
+    connection: apsw.Connection, groups: dict[tuple[str, str], _ErrorRow]
 ) -> list[ErrorGroup]:
     seqs = seqs_text([group.seq for group in groups.values()])
     faults = {seq: (uid, text) for seq, uid, text in fetch_shown(connection, _FAULTS, (seqs,))}

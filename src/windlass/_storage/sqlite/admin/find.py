@@ -18,8 +18,8 @@ from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import LAST_US, instant_of, us_or_none
 from windlass._core.values.text_search import SearchWords
-from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page, sought_of
-from windlass._storage.protocol.list_order import ListPosition, order_of, seq_of
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page, sought_of
+from windlass._storage.protocol.lists.list_order import ListPosition, order_of, seq_of
 from windlass._storage.shared.filter_values import filter_values
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.admin.sort import FetchRowsAfter, RowPosition, sorted_rows_source

@@ -13,8 +13,8 @@ import apsw
 
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import LAST_US, to_us
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
-from windlass._storage.protocol.list_order import (
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.lists.list_order import (
     is_descending,
     position_of,
     seq_of,

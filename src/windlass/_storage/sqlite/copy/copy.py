@@ -29,11 +29,13 @@ from windlass._storage.sqlite.io.rows import (
     job_of,
     optional_instant,
     seqs_text,
+    value_of,
 )
 from windlass._storage.sqlite.jobs.insert import require_limits
 from windlass._storage.sqlite.journal import chunks_of, restore_event
 from windlass._storage.sqlite.limits.limits import require_limit, restore_budget
 from windlass._storage.sqlite.queues import restore_queue
+from windlass.errors import StorageError
 
 __all__ = ["SqliteCopy"]
 
@@ -41,7 +43,9 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "copy.sql")
 _HISTORIES, _LOGGED = _SQL["histories"], _SQL["logged"]
 _DUMP = load_sql("windlass._storage.sqlite.sql", "whole_jobs.sql")["dump"]
 
-_SHOWN = 46
+_ANY_FLOW = load_sql("windlass._storage.sqlite.sql", "flows.sql")["any"]
+
+_SHOWN = 48
 """Columns of a job that `job_of` reads."""
 
 
@@ -64,6 +68,11 @@ class SqliteCopy:
 
 
 def _dump(connection: apsw.Connection, after: int, limit: int, now: int) -> list[StoredJob]:
+    if value_of(connection, _ANY_FLOW) is not None:
+        raise StorageError(
+            f"{connection.filename} has flows, which cannot be copied yet. Nothing was copied: let "
+            f"them end and delete them first."
+        )
     rows = fetch_shown(connection, _DUMP, (after, now, limit))
     seqs = seqs_text([row[0] for row in rows])
     histories: defaultdict[int, list[Attempt]] = defaultdict(list)

@@ -13,6 +13,8 @@ import msgspec
 from windlass._core.job.job import (
     Attempt,
     AttemptError,
+    FlowId,
+    FlowPlace,
     FollowUp,
     JobId,
     JobRecord,
@@ -51,6 +53,7 @@ __all__ = [
     "job_of",
     "limits_of",
     "limits_text",
+    "names_text",
     "on_lost_of",
     "on_lost_text",
     "optional_instant",
@@ -74,6 +77,7 @@ CODES = {state: code for code, state in enumerate(STATES)}
 WAITING, RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 
 _encode = msgspec.json.Encoder().encode
+_place = msgspec.json.Decoder(tuple[str, int, int]).decode
 
 
 def fetch(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -129,6 +133,11 @@ def optional_instant(us: int | None) -> datetime | None:
 def seqs_text(seqs: Sequence[int]) -> str:
     """Row numbers for ``json_each``: one statement for all, however many."""
     return _encode(seqs).decode()
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Names for ``json_each``."""
+    return _encode(list(names)).decode()
 
 
 def ids_text(ids: Iterable[JobId]) -> str:
@@ -222,6 +231,7 @@ def job_of(row: Row) -> JobRecord:
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
         payload, throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata,
+        place, blocked,
     ) = row  # fmt: skip
     return JobRecord(
         id=JobId(uid.hex()),
@@ -267,7 +277,14 @@ def job_of(row: Row) -> JobRecord:
         parent=parent,
         on_failure=readable(follow_up_of, on_failure),
         on_lost=on_lost_of(on_lost),
+        flow=None if place is None else _place_of(place),
+        blocked=bool(blocked),
     )
+
+
+def _place_of(text: str) -> FlowPlace:
+    flow, part, added = _place(text)
+    return FlowPlace(FlowId(flow), part, added=bool(added))
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 
 import apsw
 import msgspec
 
+from windlass._core.flows.part import ended_as
 from windlass._core.job.job import NewJob
-from windlass._core.job.state import FINISHING, Verb
+from windlass._core.job.state import FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.limits.cooldown import RESET_AFTER
 from windlass._core.stats.rollup import BUCKET_TOPS
@@ -17,11 +19,14 @@ from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import RUNNING, Row, first
+from windlass._storage.sqlite.flows.parts import PartChanges
+from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle
+from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text, value_of
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
     ApplyEffects,
     Finish,
+    LimitedSuccess,
     Successes,
 )
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
@@ -33,12 +38,16 @@ __all__ = ["apply", "histogram"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
 _SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
+_FLOWS = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_LAST_SEQ, _JOIN = _FLOWS["last_seq"], _FLOWS["join"]
 _FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
 _ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
 
 # Columns of ``claims`` in apply.sql.
-_STATE, _NUMBER, _CANCEL, _QUEUE, _FREES = 1, 2, 3, 4, 9
+_STATE, _NUMBER, _CANCEL, _QUEUE, _FREES, _PART = 1, 2, 3, 4, 9, 10
+_KEY = 1
+"""In `_FREES`: the end frees a key."""
 
 _SUCCEED = Verb.SUCCEED
 _SUCCEEDED = TransitionAnswer(Verdict.APPLIED, Verb.SUCCEED)
@@ -56,28 +65,39 @@ _counts_of = msgspec.json.Decoder(dict[str, int]).decode
 _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 
+class _After(msgspec.Struct):
+    """The work that is left when all transitions of a call were judged."""
+
+    following: list[tuple[NewJob, int | None]] = []
+    """Jobs to insert, each with the part that it joins."""
+    unstarted: list[tuple[int, str]] = []
+    members: list[Finish] = []
+    """Finishes of jobs of flows."""
+
+
 def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transition]) -> Applied:
     """`JobStore.apply` at the instant ``now``."""
-    announced = [job for transition in transitions for job in transition.then]
+    announced = [job for one in transitions if one.then for job in one.then]
     if announced:
         require_limits(connection, announced)
-    following: list[NewJob] = []
-    unstarted: list[tuple[int, str]] = []
+    after = _After()
     seqs = [transition.claim.seq for transition in transitions]
     if len(set(seqs)) == len(seqs):
-        answers = _apply(connection, transitions, now, following, unstarted)
+        answers = _apply(connection, transitions, now, after)
     else:
         # One job twice in a batch: each must see what the one before it did.
         answers = [
             answer
             for transition in transitions
-            for answer in _apply(connection, [transition], now, following, unstarted)
+            for answer in _apply(connection, [transition], now, after)
         ]
-    if unstarted:
-        retake_keys(connection, sorted(unstarted), now)
-    if following:
+    if after.unstarted:
+        retake_keys(connection, sorted(after.unstarted), now)
+    if after.members:
+        _end_members(connection, now, after)
+    elif after.following:
         # After all of them: the follow-up jobs may take keys that any of them released.
-        insert(connection, now, following)
+        insert(connection, now, [job for job, _ in after.following])
     return Applied(instant_of(now), answers)
 
 
@@ -85,10 +105,9 @@ def _apply(
     connection: apsw.Connection,
     transitions: Sequence[Transition],
     now: int,
-    following: list[NewJob],
-    unstarted: list[tuple[int, str]],
+    after: _After,
 ) -> list[TransitionAnswer]:
-    """Judge each on its own, then write all together; what is to follow is added to lists."""
+    """Judge each on its own, then write all together; what is to follow is collected."""
     seqs = _encode([transition.claim.seq for transition in transitions]).decode()
     rows: dict[int, Row] = {row[0]: row for row in connection.execute(_CLAIMS, (seqs,))}
     # Queues whose cool-downs a success forgets: the last one lies long enough in the past. Asked
@@ -96,7 +115,7 @@ def _apply(
     forgivable = {name for (name,) in connection.execute(_FORGIVABLE, (now - _GRACE,))}
     cooldowns: CooldownChanges | None = None
     successes: Successes = {}
-    others: list[AcceptedTransition] = []
+    others: list[AcceptedTransition | LimitedSuccess] = []
     answers: list[TransitionAnswer] = []
     for transition in transitions:
         claim = transition.claim
@@ -110,11 +129,13 @@ def _apply(
             and transition.keep
             and not transition.then
             and not transition.metadata
-            and not row[_FREES]
+            and row[_FREES] != _KEY
             and row[_QUEUE] not in forgivable
         ):
             successes.setdefault((transition.by, transition.result), []).append(row)
             answers.append(_SUCCEEDED)
+            if row[_FREES] is not None:
+                others.append(LimitedSuccess(row[0], row[_FREES]))
         else:
             verb = transition.verb
             if row[_CANCEL] and transition.if_cancelled is not None:
@@ -125,19 +146,43 @@ def _apply(
             others.append(ending)
             answers.append(answer)
             if verb is transition.verb:
-                following += map(skip_if_key_held, transition.then)
+                part = row[_PART] if verb is _SUCCEED else None
+                after.following.extend([(skip_if_key_held(job), part) for job in transition.then])
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     effects = ApplyEffects(connection, now, finishes, successes) if others else None
     if effects is not None:
-        unstarted += effects.collect(others)
+        after.unstarted.extend(effects.collect(others))
     _store_successes(connection, now, successes)
     if cooldowns is not None:
         cooldowns.store()
     if effects is not None:
         effects.write()
-    if finishes:
-        _count(connection, now, finishes)
+    _count(connection, now, finishes)
+    after.members.extend([finish for finish in finishes if finish[1][_PART] is not None])
     return answers
+
+
+def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
+    """Insert what is to follow, count members and what they added for their parts, and settle."""
+    changes = PartChanges(connection, now)
+    ended = Counter((row[_PART], FINISHING[verb]) for verb, row in after.members)
+    changes.load({part for part, _ in ended})
+    following = [
+        (job, part)
+        for job, part in after.following
+        if part is None or not changes.get(part).is_cancelled
+    ]
+    last = value_of(connection, _LAST_SEQ)
+    insert(connection, now, [job for job, _ in following])
+    for part in {part for _, part in following if part is not None}:
+        added = ids_text(job.id for job, its in following if its == part)
+        connection.execute(_JOIN, (part, added, last))
+        changes.add(part, total=connection.changes(), open=connection.changes())
+    for (part, state), number in ended.items():
+        if state is not State.WAITING:
+            changes.add(part, **{str(ended_as(state)): number}, open=-number)
+    changes.store()
+    settle(connection, SETTLED_BY_APPLY, now)
 
 
 def _judge(

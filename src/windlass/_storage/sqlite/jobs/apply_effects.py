@@ -27,6 +27,7 @@ __all__ = [
     "AcceptedTransition",
     "ApplyEffects",
     "Finish",
+    "LimitedSuccess",
     "Successes",
     "delete_jobs",
 ]
@@ -56,6 +57,13 @@ class AcceptedTransition(NamedTuple):
     """When the job's queue has rested: what comes back is due no sooner."""
 
 
+class LimitedSuccess(NamedTuple):
+    """A plain success of a job with limits: what it frees is all that is left to do."""
+
+    seq: int
+    limits: bytes
+
+
 class _Details(NamedTuple):
     """A row of ``details`` in apply.sql."""
 
@@ -77,7 +85,7 @@ Successes = dict[tuple[str, bytes | None], list[Row]]
 
 
 class ApplyEffects:
-    """The effects of every ending that is no plain success."""
+    """The effects of every ending that is no plain success, and of all endings on limits."""
 
     def __init__(
         self, connection: apsw.Connection, now: int, finishes: list[Finish], successes: Successes
@@ -98,17 +106,27 @@ class ApplyEffects:
         self._released: list[tuple[str, int]] = []
         self._unstarted: list[tuple[int, str]] = []
 
-    def collect(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
-        """Collect all effects. The answer: jobs that were not started, and the keys they held
-        before the claim.
+    def collect(
+        self, endings: Sequence[AcceptedTransition | LimitedSuccess]
+    ) -> list[tuple[int, str]]:
+        """Collect all effects, in this order: breakers count failures in a row. The answer: jobs
+        that were not started, and the keys they held before the claim.
         """
-        seqs = seqs_text([ending.row[0] for ending in endings])
-        details = {
-            row[0]: _Details(*row) for row in fetch_shown(self._connection, _DETAILS, (seqs,))
-        }
+        seqs = [ending.row[0] for ending in endings if isinstance(ending, AcceptedTransition)]
+        rows = fetch_shown(self._connection, _DETAILS, (seqs_text(seqs),)) if seqs else ()
+        details = {row[0]: _Details(*row) for row in rows}
         for ending in endings:
-            self._accept(ending, details[ending.row[0]])
+            if isinstance(ending, AcceptedTransition):
+                self._accept(ending, details[ending.row[0]])
+            else:
+                uses = limits_of(ending.limits)
+                self._release(ending.seq, uses)
+                self._gates.close(uses)
         return self._unstarted
+
+    def _release(self, seq: int, uses: tuple[LimitUse, ...]) -> None:
+        for gate in budgets_of(uses):
+            self._released.append((gate, seq))
 
     def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
         transition, verb, row, _ = ending
@@ -117,14 +135,15 @@ class ApplyEffects:
             self._noted.append((job.seq, metadata_text(transition.metadata)))
         if job.limits is not None:
             uses = limits_of(job.limits)
-            self._released += [(gate, job.seq) for gate in budgets_of(uses)]
+            self._release(job.seq, uses)
             self._tell_gates(ending, uses)
         if verb in _RETURNING:
             self._return(ending, job)
             return
-        if job.key is not None and (not transition.keep or frees_key_at_end(job.window)):
+        keep = transition.keep or row[10] is not None  # a member stays as long as its flow
+        if job.key is not None and (not keep or frees_key_at_end(job.window)):
             self._freed.append((job.key, job.seq))
-        if not transition.keep:
+        if not keep:
             self._deleted.append(job.seq)
         elif verb is Verb.SUCCEED:
             self._successes.setdefault((transition.by, transition.result), []).append(row)

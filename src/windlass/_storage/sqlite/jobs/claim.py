@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, NoReturn, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, Self
 
 import apsw
 import msgspec
 
-from windlass._core.job.job import Claim, ClaimedJob, JobId
+from windlass._core.job.job import ClaimedJob, JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._core.limits.limit import lane_key
 from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
-from windlass._storage.sqlite.io.rows import (
-    Row,
-    error_of,
-    limits_of,
-    on_lost_of,
-    optional_instant,
-    span_of,
-    value_of,
-)
+from windlass._storage.sqlite.flows.parts import Place, places_of
+from windlass._storage.sqlite.flows.settle import SETTLED_BY_CLAIM, settle
+from windlass._storage.sqlite.io.rows import Row, limits_of, value_of
+from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.unreadable_rows import damage_of, read_each
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, fail_damaged, promote
@@ -33,7 +26,7 @@ from windlass._storage.sqlite.limits.budgets import SqliteBudgets, repair_after_
 from windlass._storage.sqlite.limits.lane_claims import LaneClaim, OrderedRows
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["SOLO_AFTER", "SOLO_CANDIDATES", "ClaimOperation", "claimed_jobs"]
+__all__ = ["SOLO_AFTER", "SOLO_CANDIDATES", "ClaimOperation"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "claim.sql")
 _IS_LIVE, _LOOK, SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
@@ -55,7 +48,10 @@ _ANY = 2**63 - 1
 _encode = msgspec.json.Encoder().encode
 
 # Columns of ``best`` and ``chosen`` in claim.sql.
-_SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
+_SEQ, _NUMBER, _EXPIRES, _SPECIAL, _PART = 0, 2, 10, 11, 12
+
+
+_NO_PART = {None}
 
 
 class KnownSchema(Protocol):
@@ -95,15 +91,21 @@ class ClaimOperation:
         """By queue: rows, and what else some of them carry."""
         self.expired: list[JobId] = []
         self.damaged: list[JobId] = []
+        self.settled: int = 0
+        """Members of flows that were placed or ended."""
+        self._places: dict[int, Place] = {}
 
     def run(self, connection: apsw.Connection, now: int) -> Self:
         """`JobStore.claim` at the instant ``now``."""
         self._connection, self._now = connection, now
         if connection.execute("PRAGMA user_version").get > self._schema.last_known:
             self._schema.refuse_newer(connection)
-        if not connection.execute(_IS_LIVE, (self._worker,)).get:
+        unsettled = connection.execute(_IS_LIVE, (self._worker, now)).get
+        if unsettled is None:
             self._live = False
             return self
+        if unsettled:
+            self.settled = settle(connection, SETTLED_BY_CLAIM, now)
         for want in self._wants:
             self._serve(want)
         if self._laned or self._with_solo:
@@ -115,7 +117,9 @@ class ClaimOperation:
         at = instant_of(self._now)
         jobs: list[ClaimedJob] = []
         for queue, rows, extras in self.claimed:
-            jobs += claimed_jobs(rows, extras, queue, at, self._worker)
+            jobs += claimed_jobs(
+                rows, extras, self._places, queue=queue, started_at=at, worker=self._worker
+            )
         return ClaimReply(
             jobs,
             at,
@@ -304,12 +308,29 @@ class ClaimOperation:
             if damaged:
                 self._fail(damaged, lanes or LaneChanges(self._connection))
                 rows = [row for row in rows if row[_SEQ] not in damaged]
+        parts = {row[_PART] for row in rows}
+        if parts and parts != _NO_PART:
+            rows = self._find_places(parts, rows, lanes)
         if not rows:
             return
         seqs = _encode([row[_SEQ] for row in rows]).decode()
         self._connection.execute(_START, (self._now, self._worker, seqs))
         self._room -= len(rows)
         self.claimed.append((queue, rows, extras))
+
+    def _find_places(
+        self, parts: set[int | None], rows: list[Row], lanes: LaneChanges | None
+    ) -> list[Row]:
+        """Read where the members stand, and cancel those whose flow is. Return the others."""
+        self._places |= places_of(
+            self._connection, [p for p in parts if p is not None and p not in self._places]
+        )
+        late = [row[_SEQ] for row in rows if row[_PART] and self._places[row[_PART]].cancelled]
+        if not late:
+            return rows
+        self._end(late, lanes or LaneChanges(self._connection), State.CANCELLED, None)
+        self._expect(self._now)
+        return [row for row in rows if row[_SEQ] not in late]
 
     def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
         """Read the rest of the jobs, and which cannot be read; release keys held until
@@ -331,61 +352,14 @@ class ClaimOperation:
     def _discard(self, seqs: Sequence[int], lanes: LaneChanges) -> None:
         if seqs:
             self._expiries -= len(seqs)
-            self.expired += end_waiting(
-                self._connection,
-                seqs,
-                lanes,
-                state=State.DISCARDED,
-                reason="expired",
-                now=self._now,
-            )
+            self.expired += self._end(seqs, lanes, State.DISCARDED, "expired")
+
+    def _end(
+        self, seqs: Sequence[int], lanes: LaneChanges, state: State, reason: str | None
+    ) -> list[JobId]:
+        return end_waiting(self._connection, seqs, lanes, state=state, reason=reason, now=self._now)
 
     def _postpone(self, lanes: LaneChanges) -> None:
         """Store the charges of the gates, and postpone the lanes that wait for them."""
         rows = self.claimed[-1][1] if self.claimed else []
         lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
-
-
-# Up to the year 2112 a float of seconds is exact to less than half a microsecond.
-_EXACT = 2**52
-
-
-def claimed_jobs(
-    rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
-) -> list[ClaimedJob]:
-    """Decode rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
-
-    On the path of every job: a plain one does not pay for what others carry.
-    """
-    jobs: list[ClaimedJob] = []
-    for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
-        claim = Claim(uid.hex(), number, seq)
-        # A third of the time that adding a timedelta takes.
-        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
-        more: tuple[Any, ...] = ()
-        if special:
-            more = (span_of(timeout), *_extras_of(extras[seq]))
-        elif timeout is not None:
-            more = (span_of(timeout),)
-        jobs.append(
-            ClaimedJob(
-                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
-            )
-        )
-    return jobs
-
-
-def _extras_of(row: Row) -> tuple[Any, ...]:
-    """Return the fields of a claimed job from ``lost`` on."""
-    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
-    return (
-        lost,
-        bool(solo),
-        readable(backoff_of, backoff),
-        optional_instant(missed_at),
-        error_of(kind, text),
-        *who,
-        readable(tags_of, tags) or (),
-        readable(follow_up_of, on_failure),
-        on_lost_of(on_lost),
-    )

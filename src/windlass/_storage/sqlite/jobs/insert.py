@@ -10,7 +10,7 @@ from itertools import chain, groupby
 import apsw
 import msgspec
 
-from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.job import JobId, JobRecord, LimitUse, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, refuses, replaces
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
@@ -33,10 +33,20 @@ from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["insert", "is_stored", "require_limits"]
+__all__ = [
+    "full_row",
+    "insert",
+    "is_plain",
+    "is_stored",
+    "plain_rows",
+    "require_limits",
+    "store_rows",
+    "widened",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
+_INSERT_LIMITED = _SQL["insert_limited"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
@@ -51,21 +61,25 @@ _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
 
 
-def _widened(one: str) -> str:
+def widened(one: str) -> str:
     """Return the same statement for `_TOGETHER` rows."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
     return head + ", ".join([row] * _TOGETHER) + tail
 
 
-_INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
+_WIDENED = {one: widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
 
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
 _NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
 """The columns after the attempts for a job without special values."""
 
-_PLAIN, _FULL, _APART = range(3)
-"""How a job is stored: by the short statement, by the long one, or after a look at its key."""
+_LIMITS = NewJob.__struct_fields__.index("limits") - _CARRIED
+
+_PLAIN, _LIMITED, _FULL, _APART = range(4)
+"""How a job is stored: by the short statement, by the one with limits, by the long one, or after a
+look at its key.
+"""
 
 
 def insert(
@@ -77,7 +91,7 @@ def insert(
     ``strict``: a stored id is a repeated call, with any payload.
     """
     if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
-        connection.execute(_INSERT_PLAIN, _plain_rows(jobs, now)[0])
+        connection.execute(_INSERT_PLAIN, plain_rows(jobs, now)[0])
         if connection.changes() == 1:
             return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
@@ -92,11 +106,12 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            rows = _plain_rows(together, now)
-            _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+            _store(connection, plain_rows(together, now), _INSERT_PLAIN)
         else:
-            rows = [_row(job, lanes, now) for job in together]
-            _store(connection, rows, _INSERT, _INSERT_MANY)
+            _find_lanes(together, lanes, now)
+            limited = kind == _LIMITED
+            rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
+            _store(connection, rows, _INSERT_LIMITED if limited else _INSERT)
         stored = connection.total_changes() - before
         if strict and stored < len(together):
             _refuse_others(connection, together)
@@ -132,7 +147,12 @@ def _some_repeated(
     return answers
 
 
-def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+def _store(connection: apsw.Connection, rows: list[Row], one: str) -> None:
+    store_rows(connection, rows, one, _WIDENED[one])
+
+
+def store_rows(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+    """Store rows with the statement for one of them, and its widened form."""
     whole = len(rows) - len(rows) % _TOGETHER
     for start in range(0, whole, _TOGETHER):
         values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
@@ -145,7 +165,18 @@ def _kind(job: NewJob) -> int:
     if job.unique is not None:
         return _APART
     # Compared in one go: this is asked of every job.
-    return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
+    carried = _fields(job)[_CARRIED:]
+    if carried == _NOTHING:
+        return _PLAIN
+    before, behind = slice(0, _LIMITS), slice(_LIMITS + 1, None)
+    if carried[before] == _NOTHING[before] and carried[behind] == _NOTHING[behind]:
+        return _LIMITED
+    return _FULL
+
+
+def is_plain(job: NewJob) -> bool:
+    """Return whether a job carries nothing special."""
+    return _kind(job) == _PLAIN
 
 
 def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
@@ -206,7 +237,7 @@ def _insert_apart(
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
-    connection.execute(_INSERT, _row(job, lanes, now))
+    connection.execute(_INSERT, full_row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True, expired=expired)
@@ -259,21 +290,48 @@ def _expiry(job: NewJob, now: int) -> int | None:
     return None if job.expires is None else add_clamped_us(now, span_us(job.expires))
 
 
-def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+def plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
+    """Return the values of ``insert_plain`` in jobs.sql. ``line``: where those are ready that are
+    due.
+    """
     rows: list[Row] = []
     for job in jobs:
         uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
         due = now if delay is None and at is None else _due(job, now)
-        ready = 1 if due <= now else 0
+        ready = line if due <= now else 0
         key = bytes.fromhex(uid) if _is_id(uid) else id_of(uid)  # which says what is wrong
         rows.append((key, queue, task, ready, priority, due, most, most, now, payload))
     return rows
 
 
-def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
-    due, unique = _due(job, now), job.unique
+def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    rows: list[Row] = []
+    for job, row in zip(jobs, plain_rows(jobs, now, line=2), strict=True):
+        _, queue, _, ready, priority, due, *_ = row
+        lane = lanes.enter(queue, job.limits, (priority, due, BEHIND_ALL)) if ready else None
+        rows.append((*row, lane, limits_text(job.limits)))
+    return rows
+
+
+def _full_rows(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    return [full_row(job, lanes, now) for job in jobs]
+
+
+def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
+    """Find the lanes of limited jobs that are due, together for each queue."""
+    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
+    for job in jobs:
+        if job.limits and ((job.delay is None and job.at is None) or _due(job, now) <= now):
+            needs.setdefault(job.queue, []).append(job.limits)
+    for queue, its in needs.items():
+        lanes.find(queue, its)
+
+
+def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:
+    """Return the values of ``insert`` in jobs.sql. Without lanes: of a job that is blocked."""
+    due, unique = LAST_US if lanes is None else _due(job, now), job.unique
     ready, lane = 1 if due <= now else 0, None
-    if ready and job.limits:
+    if ready and job.limits and lanes is not None:
         ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))
     return (
         id_of(job.id),
@@ -286,7 +344,7 @@ def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
         job.max_attempts,
         job.max_attempts,
         now,
-        _expiry(job, now),
+        None if lanes is None else _expiry(job, now),
         None if job.timeout is None else min(span_us(job.timeout), LAST_US),
         None if unique is None else unique.key,
         None if unique is None else unique.window.value,

@@ -53,6 +53,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 _OUTLOOK, _RESTS = _SQL["outlook"], _SQL["rests"]
+_IS_UNSETTLED = load_sql("windlass._storage.sqlite.sql", "flows.sql")["is_unsettled"]
 _NEXT_TIMED = load_sql("windlass._storage.sqlite.sql", "lanes.sql")["next_timed"]
 
 _NONE = timedelta(0)
@@ -108,8 +109,8 @@ class SqliteJobs:
             head_start=span_us(head_start) if head_start else 0,
         )
         await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
-        if claim.expired or claim.damaged:
-            self._db.subscribers.wake()  # for those who wait for their results
+        if claim.expired or claim.damaged or claim.settled:
+            self._db.subscribers.wake()  # for those who wait for their results, or for jobs
         for job in claim.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
         reply = claim.reply()
@@ -160,6 +161,8 @@ def _outlook(
         return Outlook(at, claimable=True)
     if connection.execute("PRAGMA user_version").get > known:
         return Outlook(at, claimable=True)  # for the claim to refuse
+    if connection.execute(_IS_UNSETTLED, (now,)).get:
+        return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
     return Outlook(at, next_at=None if next_at is None else instant_of(next_at))

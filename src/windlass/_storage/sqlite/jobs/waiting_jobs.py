@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from windlass._core.job.job import JobId
+from windlass._core.flows.part import ended_as
+from windlass._core.job.job import JobId, LimitUse
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.flows.parts import PartChanges
 from windlass._storage.sqlite.io.rows import (
     CODES,
     Row,
@@ -74,6 +77,12 @@ def _make_ready(
     alone: list[int] = []
     laned: list[tuple[int, int]] = []
     damaged: dict[int, str] = {}
+    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
+    for _, _, _, solo, limits, queue in rows:
+        if limits is not None and not solo and (uses := limits_of(limits)):
+            needs.setdefault(queue, []).append(uses)
+    for queue, its in needs.items():
+        lanes.find(queue, its)
     for due, seq, priority, solo, limits, queue in rows:
         if limits is not None and not limits_of(limits):
             damaged[seq] = "limits"
@@ -115,15 +124,34 @@ def end_waiting(
     reason: str | None,
     now: int,
 ) -> list[JobId]:
-    """End waiting jobs: they leave their lanes and release their keys. Return their ids."""
+    """End waiting jobs: they leave their lanes and release their keys, and count for their parts.
+    Return their ids.
+    """
     rows = fetch_shown(connection, _WAITING, (seqs_text(list(seqs)),))
     connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
     free_keys(
-        connection, [(key, seq) for seq, _, _, key, window in rows if frees_key_at_end(window)]
+        connection, [(key, seq) for seq, _, _, key, window, *_ in rows if frees_key_at_end(window)]
     )
-    for _, _, lane, _, _ in rows:
+    for _, _, lane, *_ in rows:
         lanes.touch(lane)
+    members = [(part, held) for *_, part, held in rows if part is not None]
+    if members:
+        _count_ended(connection, members, state, now)
     return [JobId(row[1].hex()) for row in rows]
+
+
+def _count_ended(
+    connection: apsw.Connection,
+    members: Iterable[tuple[int, int | None]],
+    state: State,
+    now: int,
+) -> None:
+    """Count ended members, each named by its part and what its flow had done with it."""
+    changes = PartChanges(connection, now)
+    ended = str(ended_as(state))
+    for (part, held), number in Counter(members).items():
+        changes.add(part, **{ended: number}, open=-number, blocked=-number if held else 0)
+    changes.store()
 
 
 def fail_damaged(

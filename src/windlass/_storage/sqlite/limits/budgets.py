@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import apsw
@@ -25,7 +27,7 @@ from windlass._core.limits.limit import (
 )
 from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import first, optional_instant, value_of
+from windlass._storage.sqlite.io.rows import Row, fetch, names_text, optional_instant, value_of
 
 __all__ = [
     "UNIT",
@@ -40,13 +42,12 @@ __all__ = [
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
-_SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
+_SPEC, _GATES, _USAGES = _SQL["spec"], _SQL["gates"], _SQL["usages"]
 _SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
 _HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
 _CHARGED, _MARK_CHARGED = _SQL["charged"], _SQL["mark_charged"]
 _SET_BACK, _OPEN_ALL = _SQL["set_gates_back"], _SQL["open_all"]
-_SET_RESTS_BACK = _SQL["set_rests_back"]
-_BREAKER, _SET_BREAKER = _SQL["breaker"], _SQL["set_breaker"]
+_SET_RESTS_BACK, _SET_BREAKER = _SQL["set_rests_back"], _SQL["set_breaker"]
 
 UNIT = -1.0
 """In the place of a cost: what is missing is a unit of concurrency, or of a breaker that lets one
@@ -54,7 +55,7 @@ through at a time; not tokens."""
 
 _CLOSED = record_success()
 
-_decode_spec = msgspec.json.Decoder(LimitSpec).decode
+_spec_of = lru_cache(maxsize=256)(msgspec.json.Decoder(LimitSpec).decode)
 
 
 class ClosedLimit(NamedTuple):
@@ -67,8 +68,10 @@ class ClosedLimit(NamedTuple):
     """When it is there by itself; None: when a unit comes back."""
 
 
-def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
-    """Return a set: a job that names a gate twice is still one job."""
+def budgets_of(uses: Collection[LimitUse]) -> Collection[str]:
+    """Return each once: a job that names a gate twice is still one job."""
+    if len(uses) == 1:
+        return [use.gate for use in uses]
     return {use.gate for use in uses}
 
 
@@ -80,6 +83,9 @@ class SqliteBudgets:
         self._now = instant_of(now)
         self._specs: dict[str, LimitSpec | None] = {}
         self._usage: dict[str, int] = {}
+        self._rows: dict[str, Row | None] = {}
+        """Of ``gates`` in lanes.sql, as they were when they were read; None: not listed."""
+        self._listed: set[str] = set()
         self._spent: dict[str, datetime | None] = {}
         self._verdicts: dict[str, dict[float, Admitted | Closed]] = {}
         self._charged: dict[str, LimitSpec | None] = {}
@@ -101,20 +107,19 @@ class SqliteBudgets:
             spec = self._spec(use.name)
             if spec is None:
                 continue
-            if spec.concurrency is not None and self._used(use.gate) >= spec.concurrency:
-                return ClosedLimit(use.gate, UNIT, None)
-            if spec.breaker is None:
-                shut = ClosedLimit(use.gate, use.cost, self.opens_at(use.gate, spec, use.cost))
-            else:
+            gate, cost, opens_at = use.gate, use.cost, None
+            if spec.concurrency is not None and self._used(gate) >= spec.concurrency:
+                return ClosedLimit(gate, UNIT, None)
+            if spec.rate is not None:
+                opens_at = self.opens_at(gate, spec, cost)
+            elif spec.breaker is not None:
                 # All jobs that wait for it are in one lane group: one of them is let through, and
                 # its result holds for all.
-                shut = ClosedLimit(use.gate, UNIT, self._open_until(use.gate, spec.breaker))
-                if shut.opens_at is None and self._is_tried(use.gate, spec.breaker):
-                    return shut
-            if shut.opens_at is not None and (
-                latest is None or shut.opens_at > (latest.opens_at or 0)
-            ):
-                latest = shut
+                cost, opens_at = UNIT, self._open_until(gate, spec.breaker)
+                if opens_at is None and self._is_tried(gate, spec.breaker):
+                    return ClosedLimit(gate, cost, None)
+            if opens_at is not None and (latest is None or opens_at > (latest.opens_at or 0)):
+                latest = ClosedLimit(gate, cost, opens_at)
         return latest
 
     def _open_until(self, gate: str, breaker: Breaker) -> int | None:
@@ -144,16 +149,16 @@ class SqliteBudgets:
             known[cost] = admit(rate, self._spent_until(gate), cost=cost, now=self._now)
         return known[cost]
 
-    def charge(self, uses: Iterable[LimitUse], seq: int) -> None:
+    def charge(self, uses: Collection[LimitUse], seq: int) -> None:
         """Take from every gate for a job that starts; none of them is shut."""
         for use in uses:
-            spec = self._spec(use.name)
-            self._charged[use.gate] = spec
+            gate, spec = use.gate, self._spec(use.name)
+            self._charged[gate] = spec
             if spec is not None and spec.rate is not None:
-                verdict = self._ask(use.gate, spec.rate, use.cost)
+                verdict = self._ask(gate, spec.rate, use.cost)
                 if isinstance(verdict, Admitted):
-                    self._spent[use.gate] = verdict.spent_until
-                    del self._verdicts[use.gate]
+                    self._spent[gate] = verdict.spent_until
+                    del self._verdicts[gate]
         for gate in budgets_of(uses):
             if gate in self._usage:
                 self._usage[gate] += 1
@@ -214,10 +219,10 @@ class SqliteBudgets:
         known: list[tuple[str]] = []
         for gate, spec in self._charged.items():
             until = None if spec is None or spec.rate is None else self._spent_until(gate)
-            if until is None:
-                known.append((gate,))
-            else:
+            if until is not None:
                 spent.append((gate, to_us(until)))
+            elif gate not in self._listed:
+                known.append((gate,))
         self._connection.executemany(_SPEND, spent)
         self._connection.executemany(_KNOW, known)
         self._connection.executemany(
@@ -238,25 +243,60 @@ class SqliteBudgets:
     def _spec(self, name: str) -> LimitSpec | None:
         if name not in self._specs:
             found = value_of(self._connection, _SPEC, (name,))
-            self._specs[name] = None if found is None else _decode_spec(found)
+            self._specs[name] = None if found is None else _spec_of(found)
         return self._specs[name]
 
     def _used(self, gate: str) -> int:
         if gate not in self._usage:
-            self._usage[gate] = value_of(self._connection, _USAGE, (gate,))
+            self._count((gate,))
         return self._usage[gate]
 
     def _breaker(self, gate: str) -> BreakerState:
         if gate not in self._breakers:
-            failures, opened, until = first(self._connection, _BREAKER, (gate,)) or (0, 0, None)
+            _, _, failures, opened, until = self._row(gate) or (gate, None, 0, 0, None)
             self._breakers[gate] = BreakerState(failures, opened, optional_instant(until))
         return self._breakers[gate]
 
     def _spent_until(self, gate: str) -> datetime | None:
         if gate not in self._spent:
-            found = value_of(self._connection, _SPENT, (gate,))
-            self._spent[gate] = None if found is None else instant_of(found)
+            row = self._row(gate)
+            self._spent[gate] = None if row is None else optional_instant(row[1])
         return self._spent[gate]
+
+    def _row(self, gate: str) -> Row | None:
+        if gate not in self._rows:
+            self._look((gate,))
+        return self._rows[gate]
+
+    def read_ahead(self, needs: Iterable[Iterable[LimitUse]]) -> None:
+        """Read at once what `shut` will ask about these uses."""
+        unseen: set[str] = set()
+        uncounted: set[str] = set()
+        for use in chain.from_iterable(needs):
+            spec = self._spec(use.name)
+            if spec is None:
+                continue
+            gate = use.gate
+            if spec.concurrency is not None and gate not in self._usage:
+                uncounted.add(gate)
+            if (spec.rate is not None or spec.breaker is not None) and gate not in self._rows:
+                unseen.add(gate)
+        if unseen:
+            self._look(unseen)
+        if uncounted:
+            self._count(uncounted)
+
+    def _look(self, gates: Collection[str]) -> None:
+        self._rows |= dict.fromkeys(gates)
+        for row in fetch(self._connection, _GATES, (names_text(gates),)):
+            self._rows[row[0]] = row
+            self._listed.add(row[0])
+
+    def _count(self, gates: Collection[str]) -> None:
+        for gate, running, listed in fetch(self._connection, _USAGES, (names_text(gates),)):
+            self._usage[gate] = running
+            if listed:
+                self._listed.add(gate)
 
 
 def _columns(state: BreakerState) -> tuple[int, int, int | None]:

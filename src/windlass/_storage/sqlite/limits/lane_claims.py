@@ -1,5 +1,8 @@
 """A claim on a queue with lanes: the common line and the open lane groups, merged by
 their heads.
+
+Lanes are read in chunks, each lane with its first jobs, and the state of the gates that the jobs of
+a chunk need: a few statements, however many lanes.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from heapq import heappop, heappush
 import apsw
 
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import Row, fetch, limits_of
+from windlass._storage.sqlite.io.rows import Row, fetch, limits_of, seqs_text
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass._storage.sqlite.limits.lanes import LaneChanges, LaneState
 
@@ -18,7 +21,7 @@ __all__ = ["EXTRA_LANES", "LaneClaim", "OrderedRows"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _OPEN_BAYS, _BAY_LANES, _LANE_JOBS = _SQL["open_bays"], _SQL["bay_lanes"], _SQL["lane_jobs"]
-_EXPIRED_HEADS = _SQL["expired_heads"]
+_EXPIRED_HEADS, _NAMED_LANES = _SQL["expired_heads"], _SQL["named_lanes"]
 _READY_AFTER = load_sql("windlass._storage.sqlite.sql", "claim.sql")["ready_after"]
 
 EXTRA_LANES = 64
@@ -26,6 +29,10 @@ EXTRA_LANES = 64
 
 _BEFORE_ALL = (-(2**63), 0, 0)
 _LARGEST_BITE = 64
+
+# Columns of lanes as lanes.sql reads them: the lane, its first two jobs, its group.
+_LANE, _BAY = 3, 14
+_FIRST, _SECOND, _FIRST_LIMITS = slice(4, 9), slice(9, 14), 8
 
 
 class OrderedRows:
@@ -36,15 +43,24 @@ class OrderedRows:
     rank = 0
     """The order of two lines with the same head: a lane before its lane group."""
 
-    def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, chunk: int) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        sql: str,
+        owner: str | int,
+        chunk: int,
+        after: Row | None = None,
+    ) -> None:
         self._connection, self._sql, self._owner = connection, sql, owner
         self._chunk = chunk
-        self._rows: list[Row] = []
-        self._next = 0
+        self._rows: list[Row] = [] if after is None else [after]
+        self._next = len(self._rows)
         self._more = True
 
     def head(self) -> Row | None:
-        if self._next == len(self._rows) and self._more:
+        if self._next < len(self._rows):
+            return self._rows[self._next]
+        if self._more:
             self._read()
         return self._rows[self._next] if self._next < len(self._rows) else None
 
@@ -75,36 +91,77 @@ class _Unlimited(OrderedRows):
     __slots__ = ()
 
 
-class _LaneGroups(OrderedRows):
-    """The queue's open lane groups that have not been read."""
+class _Lanes(OrderedRows):
+    """Lanes with their first jobs."""
+
+    __slots__ = ("_gates",)
+    rank = 1
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        sql: str,
+        owner: str | int,
+        chunk: int,
+        gates: SqliteBudgets,
+    ) -> None:
+        super().__init__(connection, sql, owner, chunk)
+        self._gates = gates
+
+    def _read(self) -> None:
+        """Read the next chunk, and what the first jobs of its lanes will ask the gates."""
+        super()._read()
+        limits = [row[_FIRST_LIMITS] for row in self._rows]
+        self._gates.read_ahead([limits_of(said) for said in limits if said is not None])
+
+
+class _LaneGroups(_Lanes):
+    """The queue's open lane groups that have not been read, each with its first lane."""
 
     __slots__ = ()
-    rank = 1
 
 
-class _LaneGroup(OrderedRows):
+class _LaneGroup(_Lanes):
     """An open lane group: its lanes."""
 
-    __slots__ = ("alone", "id", "need")
-    rank = 1
+    __slots__ = ("id", "need")
 
-    def __init__(self, connection: apsw.Connection, row: Row) -> None:
-        """Read a row of ``open_bays``, which brings the first lane with it."""
-        priority, due, seq, bay, gate, cost, lane, alone = row
-        super().__init__(connection, _BAY_LANES, bay, chunk=1)
-        self._rows = [(priority, due, seq, lane)]
-        self._more = not alone
-        self.id, self.need, self.alone = bay, (gate, cost), bool(alone)
+    def __init__(self, connection: apsw.Connection, row: Row, gates: SqliteBudgets) -> None:
+        """Make it from a row of ``open_bays``, which brings the first lane with it."""
+        bay, gate, cost, _ = row[_BAY:]
+        super().__init__(connection, _BAY_LANES, bay, 1, gates)
+        self._rows = [row]
+        self.id, self.need = bay, (gate, cost)
 
 
-class _LaneCursor(OrderedRows):
-    """A lane: its jobs, and where it stood when the claim began, if that is known."""
+class _LaneVisit:
+    """A lane: its first job, and where it stood when the claim began, if that is known."""
 
-    __slots__ = ("id", "stand")
+    __slots__ = ("_following", "_more", "_rest", "id", "job", "stand")
+    rank = 0
+    """The order of two lines with the same head: a lane before its lane group."""
 
-    def __init__(self, connection: apsw.Connection, lane: int, stand: LaneState | None) -> None:
-        super().__init__(connection, _LANE_JOBS, lane, chunk=2)
-        self.id, self.stand = lane, stand
+    def __init__(self, row: Row, stand: LaneState | None) -> None:
+        """Make it from a row that brings its first two jobs; one without a number is none."""
+        self.id: int = row[_LANE]
+        self.stand = stand
+        self.job: Row | None = row[_FIRST] if row[6] is not None else None
+        self._more = row[11] is not None
+        self._following: Row | None = row[_SECOND] if self._more else None
+        self._rest: OrderedRows | None = None
+
+    def advance(self, connection: apsw.Connection) -> None:
+        """Pass over the first job. Those behind the first two are read when they are needed."""
+        if self._following is not None:
+            self.job, self._following = self._following, None
+        elif self._more:
+            if self._rest is None:
+                self._rest = OrderedRows(connection, _LANE_JOBS, self.id, 2, after=self.job)
+            else:
+                self._rest.advance()
+            self.job = self._rest.head()
+        else:
+            self.job = None
 
 
 class LaneClaim:
@@ -123,10 +180,10 @@ class LaneClaim:
         self._connection, self._queue, self._gates = connection, queue, gates
         self._room, self._expiries, self._now = room, expiries, now
         self._left = room + EXTRA_LANES
-        self._heads: list[tuple[int, int, int, int, OrderedRows]] = []
+        self._heads: list[tuple[int, int, int, int, OrderedRows | _LaneVisit]] = []
         self._shut: dict[tuple[str, float], int | None] = {}
         self._in_hand: set[int] = set()
-        self._visited: dict[int, _LaneCursor] = {}
+        self._visited: dict[int, _LaneVisit] = {}
         self.lanes: LaneChanges = LaneChanges(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
@@ -137,99 +194,123 @@ class LaneClaim:
     def run(self) -> None:
         """Take the best head of all while there is room."""
         self._push(_Unlimited(self._connection, _READY_AFTER, self._queue, chunk=self._room))
-        self._push(_LaneGroups(self._connection, _OPEN_BAYS, self._queue, chunk=self._room))
+        chunks = -(-self._room // _LARGEST_BITE)
+        chunk = -(-self._room // chunks)
+        self._push(_LaneGroups(self._connection, _OPEN_BAYS, self._queue, chunk, self._gates))
         self._push_expired()
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
-            *_, head = heappop(self._heads)
+            head = heappop(self._heads)[4]
             match head:
+                case _LaneVisit():
+                    self._visit(head)
                 case _LaneGroups():
                     self._meet(head)
                 case _LaneGroup():
                     self._enter(head)
-                case _LaneCursor():
-                    self._visit(head)
                 case _:
                     self._take(head)
-                    self._push(head)
         for lane in self._visited.values():
             self._leave(lane)
 
-    def _leave(self, lane: _LaneCursor) -> None:
+    def _leave(self, lane: _LaneVisit) -> None:
         if lane.stand is None:
             self.lanes.touch(lane.id)
         else:
-            head = lane.head()
-            self.lanes.follow(lane.id, lane.stand, None if head is None else head[:3])
+            self.lanes.follow(lane.id, lane.stand, None if lane.job is None else lane.job[:3])
 
     def _push_expired(self) -> None:
-        for priority, due, seq, lane in fetch(
-            self._connection, _EXPIRED_HEADS, (self._queue, self._now, self._expiries)
-        ):
-            self._in_hand.add(lane)
-            line = _LaneCursor(self._connection, lane, None)
-            heappush(self._heads, (priority, due, seq, line.rank, line))
+        values = (self._queue, self._now, self._expiries)
+        late = [lane for (lane,) in fetch(self._connection, _EXPIRED_HEADS, values)]
+        if not late:
+            return
+        self._in_hand.update(late)
+        for row in fetch(self._connection, _NAMED_LANES, (seqs_text(late),)):
+            heappush(self._heads, (*row[:3], _LaneVisit.rank, _LaneVisit(row, None)))
 
     def _push(self, line: OrderedRows) -> None:
         head = line.head()
         if head is not None:
-            heappush(self._heads, (head[0], head[1], head[2], line.rank, line))
+            heappush(self._heads, (*head[:3], line.rank, line))
 
-    def _meet(self, bays: _LaneGroups) -> None:
-        row = bays.head()
-        bays.advance()
-        self._push(bays)
-        if row is not None:
-            self._enter(_LaneGroup(self._connection, row))
+    def _meet(self, groups: _LaneGroups) -> None:
+        """Enter the next lane group; most have one lane, and need no line of their own."""
+        row = groups.head()
+        groups.advance()
+        if row is None:
+            return
+        bay, gate, cost, alone = row[_BAY:]
+        if not alone:
+            self._enter(_LaneGroup(self._connection, row, self._gates))
+        elif (gate, cost) in self._shut:
+            self.lanes.close(bay, self._shut[gate, cost])
+        else:
+            self._approach(row, LaneState(self._queue, bay, gate, cost, row[:3], alone=True))
+        if len(self.chosen) < self._room:
+            self._push(groups)
 
-    def _enter(self, bay: _LaneGroup) -> None:
+    def _enter(self, group: _LaneGroup) -> None:
         """Visit the first lane of a lane group, unless the group is known to be closed by now."""
-        if bay.need in self._shut:
-            self.lanes.close(bay.id, self._shut[bay.need])
+        if group.need in self._shut:
+            self.lanes.close(group.id, self._shut[group.need])
             return
-        lane = bay.head()
-        if lane is None:
+        row = group.head()
+        if row is None:
             return
-        if lane[3] not in self._in_hand:
-            stand = LaneState(self._queue, bay.id, *bay.need, lane[:3], bay.alone)
-            self._visit(_LaneCursor(self._connection, lane[3], stand))
-        if bay.need not in self._shut:
-            bay.advance()
-            self._push(bay)
+        self._approach(row, LaneState(self._queue, group.id, *group.need, row[:3]))
+        if group.need not in self._shut and len(self.chosen) < self._room:
+            group.advance()
+            self._push(group)
 
-    def _visit(self, lane: _LaneCursor) -> None:
+    def _approach(self, row: Row, stand: LaneState) -> None:
+        """Visit a lane, unless it is in hand because its first job has expired."""
+        if row[_LANE] not in self._in_hand:
+            self._visit(_LaneVisit(row, stand))
+
+    def _visit(self, lane: _LaneVisit) -> None:
         """Take the lane's first job, or park the lane."""
         if not self._left:
             self.cut_short = True
             return
         self._left -= 1
         self._visited[lane.id] = lane
-        if self._take(lane):
-            self._push(lane)
+        if lane.job is None:
+            return
+        _, _, seq, expires_at, limits = lane.job
+        if expires_at is None or expires_at > self._now:
+            uses = limits_of(limits)
+            shut = self._gates.shut(uses)
+            if shut is not None:
+                self._shut[shut.gate, shut.cost] = shut.opens_at
+                self.lanes.park(lane.id, shut)
+                return
+            if uses:
+                self._gates.charge(uses, seq)
+                self.chosen.append(seq)
+            else:
+                self.damaged[seq] = "limits"
+        elif not self._expire(seq):
+            return
+        lane.advance(self._connection)
+        if lane.job is not None:
+            heappush(self._heads, (*lane.job[:3], _LaneVisit.rank, lane))
 
-    def _take(self, line: OrderedRows) -> bool:
-        """Choose or discard the head and continue; False: it was refused, and its lane with it."""
+    def _take(self, line: OrderedRows) -> None:
+        """Take the first job without limits."""
         job = line.head()
         if job is None:
-            return False
-        _, _, seq, expires_at, *limits = job
-        if expires_at is not None and expires_at <= self._now:
-            if len(self.expired) == self._expiries:
-                self.cut_short = True
-                return False
-            self.expired.append(seq)
-        else:
-            if limits and isinstance(line, _LaneCursor):
-                uses = limits_of(limits[0])
-                if not uses:
-                    self.damaged[seq] = "limits"
-                    line.advance()
-                    return True
-                shut = self._gates.shut(uses)
-                if shut is not None:
-                    self._shut[shut.gate, shut.cost] = shut.opens_at
-                    self.lanes.park(line.id, shut)
-                    return False
-                self._gates.charge(uses, seq)
+            return
+        seq, expires_at = job[2:4]
+        if expires_at is None or expires_at > self._now:
             self.chosen.append(seq)
+        elif not self._expire(seq):
+            return
         line.advance()
+        self._push(line)
+
+    def _expire(self, seq: int) -> bool:
+        """Discard a job; False: this claim has discarded enough."""
+        if len(self.expired) == self._expiries:
+            self.cut_short = True
+            return False
+        self.expired.append(seq)
         return True

@@ -13,17 +13,16 @@ heads are read from the jobs themselves, so they cannot drift.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import apsw
 import msgspec
 
 from windlass._core.job.job import LimitUse
-from windlass._core.limits.limit import lane_key
+from windlass._core.limits.limit import LimitSpec, lane_key
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import fetch, first, value_of
+from windlass._storage.sqlite.io.rows import Row, fetch, names_text, seqs_text, value_of
 from windlass._storage.sqlite.limits.budgets import UNIT, ClosedLimit, SqliteBudgets
 
 __all__ = [
@@ -37,9 +36,9 @@ __all__ = [
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
-_LANE_OF, _ADD_LANE, _LANE = _SQL["lane_of"], _SQL["add_lane"], _SQL["lane"]
-_LANE_HEAD, _MOVE_LANE, _REMOVE_LANE = _SQL["lane_head"], _SQL["move_lane"], _SQL["remove_lane"]
-_BAY_OF, _ADD_BAY, _BAY_HEAD = _SQL["bay_of"], _SQL["add_bay"], _SQL["bay_head"]
+_LANES_OF, _ADD_LANES, _LANES = _SQL["lanes_of"], _SQL["add_lanes"], _SQL["lanes"]
+_MOVE_LANE, _REMOVE_LANE = _SQL["move_lane"], _SQL["remove_lane"]
+_BAY_OF, _ADD_BAYS, _BAY_HEADS = _SQL["bay_of"], _SQL["add_bays"], _SQL["bay_heads"]
 _HEAD_BAY, _REMOVE_BAY, _CLOSE_BAY = _SQL["head_bay"], _SQL["remove_bay"], _SQL["close_bay"]
 _OPEN_GATES, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gates"], _SQL["open_limit"], _SQL["timed_bays"]
 _OPEN_WHOLLY = _SQL["open_wholly"]
@@ -90,21 +89,28 @@ class LaneChanges:
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
         """Return the lane of a job that becomes ready at ``place``; made where there is none."""
-        key = lane_key(uses)
-        known = self._entered.get((queue, key))
-        if known is None:
-            found = first(self._connection, _LANE_OF, (queue, key))
-            if found is None:
-                lane = self._add(queue, key, uses[0].gate)
-                known = (lane, _BEFORE_ALL)
-                self._touched[lane] = None
-            else:
-                known = (found[0], found[1:])
-            self._entered[queue, key] = known
-        lane, head = known
+        named = (queue, lane_key(uses))
+        if named not in self._entered:
+            self.find(queue, (uses,))
+        lane, head = self._entered[named]
         if place < head:  # most jobs join behind others, and nothing changes
             self._touched[lane] = None
         return lane
+
+    def find(self, queue: str, needs: Iterable[tuple[LimitUse, ...]]) -> None:
+        """Find the lanes of jobs that are about to `enter`, and make those that are missing.
+
+        In the order of the jobs: what is claimed together then lies together.
+        """
+        gates = {lane_key(uses): uses[0].gate for uses in needs}
+        keys = [key for key in gates if (queue, key) not in self._entered]
+        rows = fetch(self._connection, _LANES_OF, (queue, names_text(keys))) if keys else ()
+        for key, lane, *head in rows:
+            self._entered[queue, key] = (lane, (head[0], head[1], head[2]))
+        made = [(key, gates[key]) for key in keys if (queue, key) not in self._entered]
+        for key, lane in self._add(queue, made) if made else ():
+            self._entered[queue, key] = (lane, _BEFORE_ALL)
+            self._touched[lane] = None
 
     def touch(self, lane: int | None) -> None:
         """Record that a job of this lane, perhaps its first, came or went."""
@@ -132,15 +138,21 @@ class LaneChanges:
 
     def store(self, gates: SqliteBudgets, claim_numbers: Mapping[int, int]) -> None:
         """Store the state of the gates, and correct the lanes that wait for them."""
-        for gate, spec in gates.write(claim_numbers).items():
-            if spec is not None and spec.rate is not None:
-                self._postpone(gate, partial(gates.opens_at, gate, spec))
+        charged = gates.write(claim_numbers)
+        timed = {
+            gate: spec
+            for gate, spec in charged.items()
+            if spec is not None and spec.rate is not None
+        }
+        if timed:
+            self._postpone(gates, timed)
         self._connection.executemany(_OPEN_WHOLLY, [(gate,) for gate in sorted(gates.closed)])
 
-    def _postpone(self, gate: str, opens_at: Callable[[float], int | None]) -> None:
-        """Postpone the lane groups of a charged gate: they open later than stored."""
-        rows = fetch(self._connection, _TIMED_BAYS, (gate, _POSTPONED_AT_ONCE))
-        later = [(bay, opens_at(cost)) for bay, cost in rows]
+    def _postpone(self, gates: SqliteBudgets, charged: Mapping[str, LimitSpec]) -> None:
+        """Postpone the lane groups of charged gates: they open later than stored."""
+        names = names_text(charged)
+        rows = fetch(self._connection, _TIMED_BAYS, (names, _POSTPONED_AT_ONCE))
+        later = [(bay, gates.opens_at(gate, charged[gate], cost)) for gate, bay, cost in rows]
         self._connection.executemany(_CLOSE_BAY, [(bay, at) for bay, at in later if at is not None])
 
     def settle(self) -> None:
@@ -158,24 +170,28 @@ class LaneChanges:
 
     # --- how ----------------------------------------------------------------------------------
 
-    def _add(self, queue: str, key: str, gate: str) -> int:
-        self._connection.execute(_ADD_LANE, (queue, key, self._bay(queue, gate, UNIT)))
-        return self._connection.last_insert_rowid()
+    def _add(self, queue: str, made: Sequence[tuple[str, str]]) -> list[Row]:
+        """Make lanes from keys and gates; return their keys and numbers."""
+        names = names_text(gate for _, gate in made)
+        self._connection.execute(_ADD_BAYS, (queue, names, UNIT))
+        return fetch(self._connection, _ADD_LANES, (queue, _encode(made).decode(), UNIT))
 
     def _bay(self, queue: str, gate: str, cost: float) -> int:
         found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
-        if found is not None:
-            return int(found)
-        self._connection.execute(_ADD_BAY, (queue, gate, cost))
-        return self._connection.last_insert_rowid()
+        if found is None:
+            self._connection.execute(_ADD_BAYS, (queue, names_text((gate,)), cost))
+            found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
+        return int(found)
 
     def _settle_lanes(self) -> None:
+        read = self._look([lane for lane, known in self._touched.items() if known is None])
         moved: list[tuple[int, int, int, int, int]] = []
+        removed: list[tuple[int]] = []
         for lane, known in self._touched.items():
-            stand, head = known or self._look(lane)
+            stand, head = known or read[lane]
             if head is None:
                 self._bays.add(stand.bay)
-                self._connection.execute(_REMOVE_LANE, (lane,))
+                removed.append((lane,))
                 continue
             changed = head != stand.head or lane in self._renewed
             bay = self._destination(lane, stand, changed=changed)
@@ -185,13 +201,18 @@ class LaneChanges:
                     self._heads[bay] = head
                 else:
                     self._bays |= {bay, stand.bay}
+        self._connection.executemany(_REMOVE_LANE, removed)
         self._connection.executemany(_MOVE_LANE, moved)
 
-    def _look(self, lane: int) -> tuple[LaneState, LanePosition | None]:
-        """Read the group of a lane, and the first of its jobs."""
-        queue, bay, gate, cost, *head = fetch(self._connection, _LANE, (lane,))[0]
-        now_first = first(self._connection, _LANE_HEAD, (lane,))
-        return LaneState(queue, bay, gate, cost, (head[0], head[1], head[2])), now_first
+    def _look(self, lanes: Sequence[int]) -> dict[int, tuple[LaneState, LanePosition | None]]:
+        """Read the groups of lanes, and the first job of each."""
+        found: dict[int, tuple[LaneState, LanePosition | None]] = {}
+        rows = fetch(self._connection, _LANES, (seqs_text(lanes),)) if lanes else ()
+        for lane, queue, bay, gate, cost, *place in rows:
+            head, first = (place[0], place[1], place[2]), (place[3], place[4], place[5])
+            state = LaneState(queue, bay, gate, cost, head)
+            found[lane] = (state, None if first[2] is None else first)
+        return found
 
     def _destination(self, lane: int, stand: LaneState, *, changed: bool) -> int:
         shut = self._parked.get(lane)
@@ -208,19 +229,18 @@ class LaneChanges:
 
     def _settle_bays(self) -> None:
         headed = [(bay, *head) for bay, head in self._heads.items() if bay not in self._bays]
-        for bay in sorted(self._bays):
-            head = first(self._connection, _BAY_HEAD, (bay,))
-            if head is None:
-                self._connection.execute(_REMOVE_BAY, (bay,))
-            else:
-                headed.append((bay, *head))
+        if self._bays:
+            rows = fetch(self._connection, _BAY_HEADS, (seqs_text(sorted(self._bays)),))
+            empty = [(bay,) for bay, _, _, seq in rows if seq is None]
+            self._connection.executemany(_REMOVE_BAY, empty)
+            headed += [row for row in rows if row[3] is not None]
         self._connection.executemany(_HEAD_BAY, headed)
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
     """Open the lane groups that wait for a unit of these gates."""
-    if names := sorted(gates):
-        connection.execute(_OPEN_GATES, (_encode(names).decode(),))
+    if names := list(gates):
+        connection.execute(_OPEN_GATES, (names_text(names),))
 
 
 def unblock_all_lanes(connection: apsw.Connection, gate: str) -> None:

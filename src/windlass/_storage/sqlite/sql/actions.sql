@@ -1,11 +1,23 @@
 -- What people order, and the record of who did.
 
+-- part: request
+-- A job as an order finds it: columns as `RequestRow` in admin/action_effects.py.
+SELECT jobs.id, jobs.seq, jobs.state, jobs.due, jobs.queue, jobs.priority, jobs.solo,
+       CAST(jobs.limits AS BLOB), jobs.key, jobs.key_window, jobs.key_period, jobs.lane, jobs.part,
+       jobs.flow_state
+
 -- name: asked
--- A job as an order finds it: columns as `Asked` in changes.py.
-SELECT id, seq, state, due, queue, priority, solo, CAST(limits AS BLOB), key, key_window,
-       key_period, lane
+-- include: request
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
+
+-- name: failed_members
+-- Of a flow: those that ended for reasons of their own, and not with success.
+-- include: request
+  FROM parts JOIN jobs ON jobs.part = parts.id
+ WHERE parts.flow = ?1 AND parts.kind = 'jobs' AND +jobs.state IN (3, 4, 5)
+   AND +jobs.flow_state IS NULL
+ ORDER BY parts.number, jobs.seq;
 
 -- name: requeue
 UPDATE jobs

@@ -20,7 +20,7 @@ WITH RECURSIVE ended (name) AS (
 SELECT jobs.seq, jobs.key
   FROM ended CROSS JOIN jobs
  WHERE jobs.state >= 2 AND jobs.state = ?1 AND jobs.queue = ended.name
-   AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
+   AND jobs.part IS NULL AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
  LIMIT ?4;
 
 -- name: secret

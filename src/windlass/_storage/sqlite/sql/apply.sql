@@ -2,9 +2,10 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; no other write can come between. The last column: whether its end frees anything.
+-- write transaction; no other write can come between. The last but one: what its end frees, 1 for a key
+-- and perhaps units of limits, otherwise its limits as bytes, or nothing.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
-       coalesce(key, limits) IS NOT NULL
+       iif(key IS NULL, CAST(limits AS BLOB), 1), part
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 

@@ -1,7 +1,14 @@
 -- Giving ready jobs to workers.
 
 -- name: is_live
-SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
+-- No row, or whether flows are to be settled at ?2: as `is_unsettled` in flows.sql, without a
+-- statement of its own.
+SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
+    OR EXISTS (SELECT 1 FROM flows WHERE swept_part > 0)
+    OR EXISTS (SELECT 1 FROM flows
+                WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
+                  AND expires_at <= ?2)
+  FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: look
 -- What a claim must know about one queue, each by one look into an index: is it paused, does it
@@ -49,7 +56,8 @@ UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
 SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
        expires_at,
        coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at,
-                on_failure, on_lost) IS NOT NULL OR lost > 0 OR solo > 0
+                on_failure, on_lost) IS NOT NULL OR lost > 0 OR solo > 0,
+       part
 
 -- name: best
 -- The best of a queue.
@@ -90,7 +98,8 @@ SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
 
 -- name: waiting
 -- What ending them before a claim must know.
-SELECT seq, id, lane, key, key_window FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
+SELECT seq, id, lane, key, key_window, part, flow_state FROM jobs
+ WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: expired
 SELECT seq FROM jobs

@@ -16,6 +16,13 @@ INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, c
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: insert_limited
+-- The same with limits.
+INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, created_at, payload,
+                  lane, limits)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
 -- name: is_stored
 SELECT task, payload, key FROM jobs WHERE id = ?1;
 
@@ -34,9 +41,9 @@ SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2,
  WHERE keys.key = ?1;
 
 -- name: standing
--- A holder, for a job that replaces it; no row if it does not wait.
+-- A holder, for a job that replaces it; no row if it does not wait, or waits for its flow.
 SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
- WHERE seq = ?1 AND state = 0;
+ WHERE seq = ?1 AND state = 0 AND flow_state IS NULL;
 
 -- name: put_off
 UPDATE jobs SET due = ?2, ready = ?3, lane = ?4, expires_at = ?5 WHERE seq = ?1;
@@ -68,7 +75,9 @@ UPDATE jobs SET cancel_requested = 1 WHERE seq = ?1;
 
 -- name: end_waiting
 -- A job that never ran, or will not run again: cancelled or discarded before its claim.
-UPDATE jobs SET state = ?2, ready = NULL, lane = NULL, finished_at = ?3, reason = ?4
+UPDATE jobs
+   SET state = ?2, ready = NULL, lane = NULL, finished_at = ?3, reason = ?4,
+       due = iif(flow_state = 1, created_at, due), flow_state = NULL
  WHERE seq = ?1;
 
 -- name: explain_failure

@@ -1,22 +1,34 @@
 -- Lanes, the bays they stand in, and the gates they wait for.
 
--- name: lane_of
-SELECT id, head_priority, head_due, head_seq FROM lanes WHERE queue = ?1 AND key = ?2;
+-- name: lanes_of
+-- The lanes of a queue that have these keys.
+SELECT key, id, head_priority, head_due, head_seq FROM lanes
+ WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2));
 
--- name: add_lane
--- The head follows in the same operation, when the lane is settled.
+-- name: add_bays
+-- Where there are none, for gates in JSON.
+INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
+SELECT ?1, value, ?3, 0, 0, 0 FROM json_each(?2) WHERE true
+ON CONFLICT (queue, gate, cost) DO NOTHING;
+
+-- name: add_lanes
+-- For keys and gates as pairs in JSON. The heads follow in the same operation, when the lanes are
+-- settled.
 INSERT INTO lanes (queue, key, bay, head_priority, head_due, head_seq)
-VALUES (?1, ?2, ?3, 0, 0, 0);
+SELECT ?1, value ->> 0,
+       (SELECT id FROM bays WHERE queue = ?1 AND gate = value ->> 1 AND cost = ?3), 0, 0, 0
+  FROM json_each(?2)
+RETURNING key, id;
 
--- name: lane
-SELECT lanes.queue, lanes.bay, bays.gate, bays.cost, lanes.head_priority, lanes.head_due,
-       lanes.head_seq
-  FROM lanes JOIN bays ON bays.id = lanes.bay
- WHERE lanes.id = ?1;
-
--- name: lane_head
-SELECT priority, due, seq FROM jobs WHERE lane = ?1 AND ready = 2
- ORDER BY priority, due, seq LIMIT 1;
+-- name: lanes
+-- Lanes with their bays, and the first of the jobs that wait in each.
+SELECT lanes.id, lanes.queue, lanes.bay, bays.gate, bays.cost, lanes.head_priority, lanes.head_due,
+       lanes.head_seq, jobs.priority, jobs.due, jobs.seq
+  FROM json_each(?1)
+ CROSS JOIN lanes ON lanes.id = json_each.value
+ CROSS JOIN bays ON bays.id = lanes.bay
+  LEFT JOIN jobs ON jobs.seq = (SELECT seq FROM jobs WHERE lane = lanes.id AND ready = 2
+                                 ORDER BY priority, due, seq LIMIT 1);
 
 -- name: lane_jobs
 -- The jobs of a lane after a place in it.
@@ -33,19 +45,37 @@ DELETE FROM lanes WHERE id = ?1;
 -- name: bay_of
 SELECT id FROM bays WHERE queue = ?1 AND gate = ?2 AND cost = ?3;
 
--- name: add_bay
-INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
-VALUES (?1, ?2, ?3, 0, 0, 0);
+-- name: bay_heads
+-- Bays, each with its best lane; without one, if no lane is left in it.
+SELECT json_each.value, head_priority, head_due, head_seq
+  FROM json_each(?1)
+  LEFT JOIN lanes ON lanes.id = (SELECT id FROM lanes WHERE bay = json_each.value
+                                  ORDER BY head_priority, head_due, head_seq LIMIT 1);
 
--- name: bay_head
-SELECT head_priority, head_due, head_seq FROM lanes WHERE bay = ?1
- ORDER BY head_priority, head_due, head_seq LIMIT 1;
+-- part: lane_columns
+-- A lane with the first of its jobs and the one behind it.
+SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
+       head.priority, head.due, head.seq, head.expires_at, CAST(head.limits AS BLOB),
+       following.priority, following.due, following.seq, following.expires_at,
+       CAST(following.limits AS BLOB)
+
+-- part: its_jobs
+  LEFT JOIN jobs AS head
+    ON head.seq = (SELECT seq FROM jobs WHERE lane = lanes.id AND ready = 2
+                    ORDER BY priority, due, seq LIMIT 1)
+  LEFT JOIN jobs AS following
+    ON following.seq = (SELECT seq FROM jobs
+                         WHERE lane = lanes.id AND ready = 2
+                           AND (priority, due, seq) > (head.priority, head.due, head.seq)
+                         ORDER BY priority, due, seq LIMIT 1)
 
 -- name: bay_lanes
 -- The lanes of a bay after a place in it.
-SELECT head_priority, head_due, head_seq, id FROM lanes
- WHERE bay = ?1 AND (head_priority, head_due, head_seq) > (?2, ?3, ?4)
- ORDER BY head_priority, head_due, head_seq LIMIT ?5;
+-- include: lane_columns
+  FROM lanes
+-- include: its_jobs
+ WHERE lanes.bay = ?1 AND (lanes.head_priority, lanes.head_due, lanes.head_seq) > (?2, ?3, ?4)
+ ORDER BY lanes.head_priority, lanes.head_due, lanes.head_seq LIMIT ?5;
 
 -- name: head_bay
 UPDATE bays SET head_priority = ?2, head_due = ?3, head_seq = ?4 WHERE id = ?1;
@@ -58,7 +88,8 @@ UPDATE bays SET opens_at = ?2 WHERE id = ?1;
 
 -- name: open_bays
 -- The open bays of a queue after a place, each with its first lane and whether that is alone.
-SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bays.cost, lanes.id,
+-- include: lane_columns
+     , bays.id, bays.gate, bays.cost,
        NOT EXISTS (SELECT 1 FROM lanes
                     WHERE lanes.bay = bays.id
                       AND (lanes.head_priority, lanes.head_due, lanes.head_seq)
@@ -66,6 +97,7 @@ SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bay
   FROM bays JOIN lanes
     ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
    AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
+-- include: its_jobs
  WHERE bays.queue = ?1 AND bays.opens_at = 0
    AND (bays.head_priority, bays.head_due, bays.head_seq) > (?2, ?3, ?4)
  ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?5;
@@ -73,11 +105,18 @@ SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bay
 -- name: expired_heads
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
 -- A bounded number of them; those behind others are left to upkeep.
-SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id
+SELECT lanes.id
   FROM (SELECT seq, lane FROM jobs
          WHERE queue = ?1 AND ready = 2 AND expires_at IS NOT NULL AND expires_at <= ?2
          ORDER BY expires_at LIMIT ?3) AS late
  CROSS JOIN lanes ON lanes.id = late.lane AND lanes.head_seq = late.seq;
+
+-- name: named_lanes
+-- include: lane_columns
+  FROM json_each(?1)
+ CROSS JOIN lanes ON lanes.id = json_each.value
+-- include: its_jobs
+;
 
 -- name: open_timed
 -- The tokens these bays wait for are there.
@@ -102,16 +141,19 @@ UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NOT 0;
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';');
 
 -- name: timed_bays
-SELECT id, cost FROM bays WHERE gate = ?1 AND opens_at > 0 ORDER BY opens_at LIMIT ?2;
+-- A bounded number of them for each gate.
+SELECT bays.gate, bays.id, bays.cost
+  FROM json_each(?1)
+ CROSS JOIN bays ON bays.id IN (SELECT id FROM bays WHERE gate = json_each.value AND opens_at > 0
+                                 ORDER BY opens_at LIMIT ?2);
 
 -- name: spec
 SELECT spec FROM limits WHERE name = ?1;
 
--- name: spent_until
-SELECT spent_until FROM gates WHERE gate = ?1;
-
--- name: breaker
-SELECT failures, opened, open_until FROM gates WHERE gate = ?1;
+-- name: gates
+-- Those of these gates that are listed.
+SELECT gate, spent_until, failures, opened, open_until FROM gates
+ WHERE gate IN (SELECT value FROM json_each(?1));
 
 -- name: set_breaker
 INSERT INTO gates (gate, failures, opened, open_until) VALUES (?1, ?2, ?3, ?4)
@@ -128,6 +170,15 @@ UPDATE gates SET spent_until = NULL, failures = 0, opened = 0, open_until = NULL
 -- What the running rows say. The plus keeps the planner from the index of running jobs.
 SELECT count(*) FROM holds JOIN jobs ON jobs.seq = holds.seq
  WHERE holds.gate = ?1 AND jobs.claim_number = holds.claim_number AND +jobs.state = 1;
+
+-- name: usages
+-- The same for many gates, and whether each is listed.
+SELECT json_each.value,
+       (SELECT count(*) FROM holds JOIN jobs ON jobs.seq = holds.seq
+         WHERE holds.gate = json_each.value AND jobs.claim_number = holds.claim_number
+           AND +jobs.state = 1),
+       EXISTS (SELECT 1 FROM gates WHERE gate = json_each.value)
+  FROM json_each(?1);
 
 -- name: charged
 SELECT at FROM marks WHERE name = 'charged';

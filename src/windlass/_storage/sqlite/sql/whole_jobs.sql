@@ -2,14 +2,18 @@
 
 -- part: columns
 -- As `job_of` in rows.py reads them. ?2: now.
-SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+SELECT seq, id, state, queue, task, priority,
+       iif(flow_state = 1, coalesce(timing ->> '$.at', created_at), due), attempt, max_attempts, budget, claim_number,
        cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
        expires_at, timeout, key,
        EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                                     AND (keys.until IS NULL OR keys.until > ?2)),
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload,
-       throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata
+       throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata,
+       (SELECT json_array(lower(hex(flows.id)), parts.number, jobs.seq > flows.last_seq)
+          FROM parts JOIN flows ON flows.number = parts.flow WHERE parts.id = jobs.part),
+       flow_state IS 1
 
 -- name: get
 -- include: columns

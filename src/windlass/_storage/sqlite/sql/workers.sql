@@ -53,7 +53,7 @@ SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
 SELECT seq, id, claim_number, task, x'', attempt, max_attempts, budget, due, timeout,
        key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
        principal, correlation_id, trace, tags, on_failure, on_lost, queue,
-       started_at, worker
+       started_at, worker, part
   FROM jobs
  WHERE worker = ?1 AND state = 1
  ORDER BY started_at, seq LIMIT ?2;

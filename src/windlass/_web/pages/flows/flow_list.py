@@ -10,14 +10,14 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._core.flows.flow import FlowRecord, FlowState
-from windlass._web.graph.status import Tally, tally_of
+from windlass._web.graph.states import Tally, tally_of
 from windlass._web.request import PageRequest
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["FlowListRow", "flows", "parse_number", "read_live_state"]
+__all__ = ["FlowLine", "flows", "parse_number", "read_live_state"]
 
 _SIZE = 50
 _WORDS = ("name", "key", "tenant")
@@ -25,7 +25,7 @@ _SOON = 0.01
 """Less than this part of a flow has ended: its pace does not tell yet."""
 
 
-class FlowListRow(msgspec.Struct, frozen=True):
+class FlowLine(msgspec.Struct, frozen=True):
     """One flow as its row and its page show it."""
 
     flow: FlowRecord
@@ -85,7 +85,7 @@ async def flows(visit: PageRequest) -> Response:
     return await visit.render(
         "flows.html",
         now=now,
-        rows=[FlowListRow(flow, now) for flow in shown],
+        rows=[FlowLine(flow, now) for flow in shown],
         words=words,
         narrow=any(words.values()),
         state=state,

@@ -13,8 +13,8 @@ from windlass._core.job.job import JobRecord
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._web.flows import act_on_flow, find_flow
 from windlass._web.graph.picture import draw_flow
-from windlass._web.graph.status import PartStatus, Tally, part_statuses, tally_of
-from windlass._web.pages.flows.flow_list import FlowListRow, parse_number
+from windlass._web.graph.states import PartState, Tally, part_states, tally_of
+from windlass._web.pages.flows.flow_list import FlowLine, parse_number
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.paging import page_rows
 from windlass._web.request import PageRequest
@@ -34,11 +34,11 @@ _MOST_OPEN = 20
 _AFTER = {"succeeded": "", "failed": "only after a failure"}
 
 
-class PartTableRow(msgspec.Struct, frozen=True, kw_only=True):
+class PartLine(msgspec.Struct, frozen=True, kw_only=True):
     """One part as the table shows it."""
 
     part: PartRecord
-    status: PartStatus
+    state: PartState
     tally: Tally
     waits_for: Sequence[tuple[PartRecord, bool]]
     """Some of the parts that it waits for, and whether a failure there counts here."""
@@ -47,7 +47,7 @@ class PartTableRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def what(self) -> str:
-        """The kind of the part, and when it runs."""
+        """The kind of part, and when it runs."""
         kind = {PartKind.JOIN: "join", PartKind.CALLBACK: "callback"}
         words = (kind.get(self.part.kind, ""), _AFTER[self.part.when])
         return ", ".join(word for word in words if word)
@@ -57,7 +57,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     """The place of a job in its flow."""
 
     flow: FlowRecord
-    row: PartTableRow
+    row: PartLine
     waits_for: Sequence[tuple[PartRecord, bool]]
     """The parts that it still waits for, if it is blocked."""
 
@@ -73,7 +73,7 @@ async def flow(visit: PageRequest) -> Response:
         "flow.html",
         now=now,
         flow=graph.flow,
-        row=FlowListRow(graph.flow, now),
+        row=FlowLine(graph.flow, now),
         picture=draw_flow(graph.flow, graph.parts, opened),
         opened=opened,
         rows=_rows(graph, shown.rows),
@@ -130,29 +130,29 @@ async def place_of(admin: Admin, job: JobRecord) -> JobPlace | None:
         return None
     (row,) = _rows(graph, found)
     by_number = {one.number: one for one in graph.parts}
-    statuses = part_statuses(graph.flow, graph.parts)
-    unended = {PartStatus.ACTIVE, PartStatus.BLOCKED}
+    states = part_states(graph.flow, graph.parts)
+    unended = {PartState.ACTIVE, PartState.BLOCKED}
     waits_for = [
         (other, edge.strict)
         for edge in row.part.after
         if (other := by_number.get(edge.part)) is not None
-        and (other.open if other.total else statuses[other.number] in unended)
+        and (other.open if other.total else states[other.number] in unended)
     ]
     return JobPlace(graph.flow, row, waits_for[:_MOST_NAMED] if job.blocked else [])
 
 
-def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartTableRow]:
+def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartLine]:
     by_number: Mapping[int, PartRecord] = {one.number: one for one in graph.parts}
-    statuses = part_statuses(graph.flow, graph.parts)
-    rows: list[PartTableRow] = []
+    states = part_states(graph.flow, graph.parts)
+    rows: list[PartLine] = []
     for one in wanted:
         named = [edge for edge in one.after if edge.part in by_number]
         if one.kind is PartKind.END:
             named = []  # it waits for all of them
         rows.append(
-            PartTableRow(
+            PartLine(
                 part=one,
-                status=statuses[one.number],
+                state=states[one.number],
                 tally=tally_of([one]),
                 waits_for=[(by_number[edge.part], edge.strict) for edge in named[:_MOST_NAMED]],
                 more=max(len(named) - _MOST_NAMED, 0),

@@ -11,8 +11,8 @@ import msgspec
 
 from windlass._core.job.job import JobId
 from windlass._core.job.state import Shown
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder
-from windlass._storage.protocol.list_order import default_order
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder
+from windlass._storage.protocol.lists.list_order import default_order
 from windlass._web.request import PageRequest
 from windlass.errors import InvalidArgument
 

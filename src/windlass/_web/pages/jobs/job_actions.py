@@ -21,8 +21,8 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
 from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._system.seams import new_job_id
 from windlass._web.pages.jobs.filters import JobPageQuery, parse_query
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation

@@ -14,8 +14,12 @@ from windlass._core.job.ids import is_full_id, looks_shortened
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State, shown_state
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page
-from windlass._storage.protocol.list_order import is_descending, possible_orders, sort_field_of
+from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder, Page
+from windlass._storage.protocol.lists.list_order import (
+    is_descending,
+    possible_orders,
+    sort_field_of,
+)
 from windlass._web.jobs import find_page
 from windlass._web.pages.jobs.filters import (
     FOLDED,

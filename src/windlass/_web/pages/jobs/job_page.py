@@ -19,8 +19,8 @@ from windlass._core.job.state import TERMINAL, State
 from windlass._core.stats.rollup import count_runs
 from windlass._core.values.redaction import secret_tags_in
 from windlass._core.values.trace_context import shown_trace
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.journal import LogChunk
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._web.jobs import resolve_job
 from windlass._web.pages.flows.flow_page import place_of
 from windlass._web.pages.jobs.causes import shown_causes_of

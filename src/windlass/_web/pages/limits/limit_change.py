@@ -7,7 +7,7 @@ from starlette.responses import Response
 from windlass._core.job.state import State
 from windlass._settings.durations import format_duration, format_rate, parse_rate
 from windlass._settings.settings import parse_duration
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._system.seams import monotonic
 from windlass._web.jobs import find_page
 from windlass._web.render.confirmation import ActionNotice, Confirmation

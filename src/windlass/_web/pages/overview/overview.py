@@ -13,7 +13,7 @@ from windlass._core.job.state import State
 from windlass._core.stats.rollup import count_runs, minute_of
 from windlass._core.stats.series import Latency, Point, Series
 from windlass._observe.log import brief
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.workers import HEARD, Duty, WorkerRecord
 from windlass._web.pages.overview.queues import (
     OverviewQueueRow,

@@ -23,7 +23,7 @@ from windlass._settings.durations import (
 from windlass._settings.settings import parse_duration
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.protocol.workers import WorkerRecord
 from windlass._tasks.limits import breaker_name

@@ -7,9 +7,9 @@ from windlass._core.job.state import State
 from windlass._core.job.transition import succeed
 from windlass._core.job.unique import Window
 from windlass._storage.protocol.actions import ActionResult, Delete
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Verdict
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
 from windlass.testing._clock import VirtualClock

@@ -10,7 +10,7 @@ from windlass._core.job.outcome import GaveUp, Lost, Raised, Succeeded
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._storage.protocol.admin import QueueCounts
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
 from windlass.errors import JobNotFound, KeyConflict, WrongState

@@ -8,7 +8,7 @@ from windlass._core.job.outcome import GaveUp, Raised
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import Discard, Requeue
 from windlass._storage.protocol.admin import ErrorGroup
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (

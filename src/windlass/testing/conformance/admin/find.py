@@ -11,7 +11,7 @@ from windlass._core.job.outcome import GaveUp, Raised, Snoozed
 from windlass._core.job.state import Shown, State
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._storage.protocol.actions import Cancel, Delete, Requeue
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (

@@ -11,7 +11,7 @@ from windlass._core.job.job import ClaimedJob, JobId
 from windlass._core.job.outcome import GaveUp
 from windlass._core.job.state import Shown, State
 from windlass._storage.protocol.actions import Cancel
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import InvalidArgument
 from windlass.testing._clock import VirtualClock

@@ -16,8 +16,8 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.actions import Discard
 from windlass._storage.protocol.copy import StoredJob
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.journal import LogChunk, LogLine
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.jobs.solo_runs import suspected

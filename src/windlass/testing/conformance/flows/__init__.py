@@ -1,1 +1,4 @@
-"""Flows: what is promised about jobs that wait for jobs."""
+"""`FlowStore`: jobs that wait for jobs, started whole, counted in one write, never left waiting.
+
+Every test here fails on a planted broken store.
+"""

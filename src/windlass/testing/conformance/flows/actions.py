@@ -1,4 +1,4 @@
-"""What people do to flows and their members: requeue, retry, cancel, edit, delete, keep."""
+"""Actions of people on flows and their members: requeue, retry, cancel, edit, delete, keep."""
 
 from __future__ import annotations
 

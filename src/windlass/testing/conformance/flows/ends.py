@@ -1,12 +1,15 @@
-"""What the end of a member does to the parts after it, and to the flow."""
+"""The effect of a member's end on the parts after it, and on the flow."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.outcome import Raised
 from windlass._core.job.state import State
-from windlass._core.job.transition import fail, succeed
+from windlass._core.job.transition import fail, retry, succeed
 from windlass._storage.protocol.actions import Cancel, Discard
+from windlass._storage.protocol.jobs import Verdict
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
@@ -27,7 +30,6 @@ from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
     OOPS,
-    a_worker,
     at_most,
     claim,
     end,
@@ -105,7 +107,7 @@ class FlowEndConformance:
         assert (flow.state, flow.ended_at) == (FlowState.SUCCEEDED, clock.now())
         assert (flow.open, flow.succeeded) == (0, 2)
 
-    async def test_callbacks_wait_for_the_end_and_do_not_count(self, storage: Storage) -> None:
+    async def test_callbacks_wait_for_the_end_and_are_not_counted(self, storage: Storage) -> None:
         plan = Plan()
         plan.part("a")
         plan.callback("good")
@@ -152,11 +154,14 @@ class FlowEndConformance:
         plan.part("a")
         plan.part("b", after=["a"])
         await start(storage, plan)
-        (job,) = await claim(storage)
-        await storage.workers.register(a_worker("w2"))
-        await storage.workers.bury("w1")
-        await end(storage, succeed(job, by="other", result=None))
+        (late,) = await claim(storage)
+        await end(storage, retry(late, by="reaper", error=OOPS, delay=timedelta(0)))
+        (answer,) = await end(storage, succeed(late, by="w1", result=None))
+        assert answer.verdict is Verdict.REFUSED
+        waiting = await part(storage, plan, "a")
+        assert (waiting.open, waiting.succeeded) == (1, 0)
         assert await agree(storage)
+        assert await run_all(storage) == ["a", "b"]
 
     async def test_a_member_that_is_not_kept_stays_until_its_flow_goes(
         self, storage: Storage

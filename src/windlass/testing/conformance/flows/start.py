@@ -19,6 +19,7 @@ from windlass.testing.conformance.flows.steps import (
     part,
     run,
     run_all,
+    settle,
     start,
     state,
     tasks,
@@ -222,10 +223,11 @@ class FlowStartConformance:
         plan.part("bad")
         plan.part("after", after=["bad"])
         await start(storage, plan)
-        await run_all(storage, "bad")
+        await finish(storage, *await claim(storage, 2), failing=["bad"], result=b"7")
+        await settle(storage)
         (good,), (bad,) = await members(storage, plan, "good"), await members(storage, plan, "bad")
         (stopped,) = await members(storage, plan, "after")
-        assert (good.state, good.error_kind) == (State.SUCCEEDED, "")
+        assert (good.state, good.result, good.error_kind) == (State.SUCCEEDED, b"7", "")
         assert (bad.state, bad.error_kind, bad.error_message) == (
             State.FAILED,
             "ValueError",
@@ -258,5 +260,6 @@ class FlowStartConformance:
         (first,) = await claim(storage)
         clock.advance(MINUTE)
         await add(storage, a_job(task="later"))
+        clock.advance(MINUTE)
         await finish(storage, first)
         assert tasks(await claim(storage, 2)) == ["b", "later"]

@@ -1,4 +1,4 @@
-"""What every test of flows does: draw a graph, start it, run its jobs, look."""
+"""The steps of every test of flows: draw a graph, start it, run its jobs, look."""
 
 from __future__ import annotations
 

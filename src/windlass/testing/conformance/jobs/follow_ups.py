@@ -22,8 +22,8 @@ from windlass._core.job.transition import (
 )
 from windlass._core.job.unique import OnConflict, UniqueKey
 from windlass._core.limits.backoff import Backoff
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Verdict
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import LimitUnknown
 from windlass.testing._clock import VirtualClock

@@ -9,8 +9,8 @@ import pytest
 from windlass._core.job.job import LimitUse
 from windlass._core.job.outcome import Raised, Succeeded
 from windlass._core.job.unique import OnConflict, Window
-from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import KeyConflict
 from windlass.testing._clock import VirtualClock

@@ -6,7 +6,12 @@
 -- --- names ---
 
 local function lane_of(queue, key)
-  return #queue .. ':' .. queue .. ':' .. key
+  local front = cache.fronts[queue]
+  if not front then
+    front = #queue .. ':' .. queue .. ':'
+    cache.fronts[queue] = front
+  end
+  return front .. key
 end
 
 -- What lanes of a bay wait for.
@@ -194,8 +199,9 @@ function bays.awaited(gates)
   local asked, found = {}, {}
   for gate in pairs(gates) do
     local limit = limit_of(gate)
-    asked[limit] = asked[limit] or {}
-    table.insert(asked[limit], gate)
+    local names = asked[limit] or {}
+    asked[limit] = names
+    names[#names + 1] = gate
   end
   for limit, names in pairs(asked) do
     for i, is in ipairs(read_all('SMISMEMBER', prefix .. 'shut:' .. limit, names)) do

@@ -1,6 +1,12 @@
 -- Ended jobs, apart by state and queue because queues keep them for different times; and of each
--- state the queues by their oldest one, so that no caller goes through all queues.
+-- state the queues by their oldest one, so that no caller goes through all queues. Members of flows
+-- have lines of their own, with 'm' before the state's digit: they are deleted with their flows.
 -- use: jobs
+
+-- The state as these lines name it.
+local function ended_as(job)
+  return job.part and 'm' .. job.state or job.state
+end
 
 local function ended_line(state, queue)
   return prefix .. 'finished:' .. state .. ':' .. queue
@@ -11,9 +17,11 @@ local function note_ended(state, queue, at)
   redis.call('ZADD', prefix .. 'oldest:' .. state, 'LT', at or now, queue)
 end
 
-local function add_ended(state, queue, id)
-  redis.call('ZADD', ended_line(state, queue), now, id)
-  note_ended(state, queue)
+-- The job has ended, and its state says so.
+local function add_ended(job)
+  local state = ended_as(job)
+  redis.call('ZADD', ended_line(state, job.queue), now, job.id)
+  note_ended(state, job.queue)
 end
 
 -- Some jobs of a queue are not among the ended ones any more. `settle_ended` follows.

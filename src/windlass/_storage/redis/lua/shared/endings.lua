@@ -114,8 +114,9 @@ function ending.finish(job, verb, transition)
     mark(job, RESULT, true)
   end
   count(job.queue, job.state, 1)
-  if transition[15] then
-    add_ended(job.state, job.queue, job.id)
+  members.ended(job, members.ended_as(job.state))
+  if transition[15] or job.part then
+    add_ended(job)
     save_job(job)
     free_key_at_end(job)
   else
@@ -132,6 +133,20 @@ function ending.add_jobs(items, transition)
   end
 end
 
+-- New jobs follow an end. What a member adds by its success belongs to its part; in a cancelled flow
+-- nothing is added.
+function ending.follow(job, verb, transition)
+  local first = #pending.follow_ups / 2 + 1
+  if not job.part or verb ~= SUCCEED then
+    ending.add_jobs(pending.follow_ups, transition)
+  elseif not members.are_stopped(job.part) then
+    ending.add_jobs(pending.follow_ups, transition)
+    for i = first, #pending.follow_ups / 2 do
+      pending.joins[i] = members.pack(job.part, true, false)
+    end
+  end
+end
+
 -- What the end of a claim means for others.
 function ending.tell_others(job, verb, transition)
   if verb == THROTTLE then
@@ -141,7 +156,7 @@ function ending.tell_others(job, verb, transition)
     forgive(job.queue)
   end
   if transition[18] and verb == transition[4] then
-    ending.add_jobs(pending.follow_ups, transition)
+    ending.follow(job, verb, transition)
   end
   if has(job.marks, LIMITED) then
     let_go(job)
@@ -176,7 +191,7 @@ function ending.accept(job, verb, transition)
     misses.keep_why(job, transition) -- nothing ran: this is no error of the job's
   else
     ending.keep_error(job, verb, transition)
-    if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
+    if verb ~= SUCCEED and (transition[15] or job.part or not ENDS[verb]) then
       ending.remember(job, verb, transition)
     end
   end
@@ -236,9 +251,17 @@ local function take_over()
     end
   end
   if #pending.follow_ups > 0 then
-    store_new(read_new(pending.follow_ups))
+    local joins = next(pending.joins) and pending.joins
+    for i, answer in ipairs(store_new(read_new(pending.follow_ups), joins)) do
+      -- Jobs that are left out, or that were stored before, count for nothing.
+      if joins and joins[i] and (answer == '' or #answer == 18) then
+        local part = string.sub(joins[i], 1, 20)
+        members.count(part, 'total', 1)
+        members.count(part, 'open', 1)
+      end
+    end
   end
-  pending.unstarted, pending.follow_ups = nil, nil
+  pending.unstarted, pending.follow_ups, pending.joins = nil, nil, nil
 end
 
 -- A queue that runs as many jobs as it may can start others now.

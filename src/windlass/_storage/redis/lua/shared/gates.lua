@@ -5,10 +5,6 @@
 local UNIT = -1 -- in the place of a cost: what is missing is a unit of concurrency, not tokens
 local LONGEST = 36525 * 86400 * 1000000
 
-local function gate_of(use)
-  return use[2] == '' and use[1] or use[1] .. ':' .. use[2]
-end
-
 -- {JSON, spacing|nil, burst|nil, concurrency|nil}, of a breaker besides its failures and how long it
 -- opens, each time in a row; or false for an unknown limit.
 local function spec_of(name)
@@ -43,12 +39,12 @@ local function span(spec, tokens)
   return math.ceil(math.min(spec[2] * tokens, LONGEST))
 end
 
--- When the bucket holds this use's cost; nil: it does now.
-local function opens_at(spec, use)
+-- When the bucket of a gate holds this use's cost; nil: it does now.
+local function opens_at(spec, use, gate)
   if not spec[2] then
     return nil
   end
-  local full_at = math.max(spent_until(use[1], use[2], gate_of(use)), now)
+  local full_at = math.max(spent_until(use[1], use[2], gate), now)
   local free = span(spec, spec[3]) - span(spec, math.min(use[3], spec[3]))
   if full_at - now > free then
     return full_at - free
@@ -111,25 +107,25 @@ end
 
 -- --- what jobs take ---
 
--- What keeps these uses from starting now: gate, cost (or UNIT), and when they can; nil: nothing.
+-- What keeps a job that asks for this from starting: gate, cost (or UNIT), and when it can; nil: nothing.
 -- A missing unit comes first, because its return has no known time; then the tokens that take
 -- longest.
-local function shut(uses)
+local function shut(special)
   local gate, cost, at
-  for _, use in ipairs(uses) do
+  for i, use in ipairs(special[4]) do
     local spec = spec_of(use[1])
     if spec then
-      local its_gate = gate_of(use)
+      local its_gate = special.gates[i]
       if spec[4] and used(its_gate) >= spec[4] then
         return its_gate, UNIT, nil
       end
-      local till = open_until(spec, its_gate)
+      local till = spec[5] and open_until(spec, its_gate)
       if till and till <= now and used(its_gate) > 0 then
         return its_gate, UNIT, nil
       elseif till and till > now and (not at or till > at) then
         gate, cost, at = its_gate, UNIT, till
       end
-      local its_at = opens_at(spec, use)
+      local its_at = spec[2] and opens_at(spec, use, its_gate)
       if its_at and (not at or its_at > at) then
         gate, cost, at = its_gate, use[3], its_at
       end
@@ -139,11 +135,11 @@ local function shut(uses)
 end
 
 -- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
-local function charge(uses, id)
-  for _, use in ipairs(uses) do
-    local gate, spec = gate_of(use), spec_of(use[1])
+local function charge(special, id)
+  for i, use in ipairs(special[4]) do
+    local gate, spec = special.gates[i], spec_of(use[1])
     pending.charged[gate] = use
-    if spec and spec[2] and not opens_at(spec, use) then
+    if spec and spec[2] and not opens_at(spec, use, gate) then
       cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
     end
     local taken = pending.taken[gate]
@@ -165,9 +161,8 @@ local function drain(spec, use)
 end
 
 -- A job does not run any more: its units come back. Written by `settle`.
-local function release_gates(uses, id)
-  for _, use in ipairs(uses) do
-    local gate = gate_of(use)
+local function release_gates(special, id)
+  for _, gate in ipairs(special.gates) do
     cache.usage[gate] = nil
     gather(pending.freed, gate, id)
   end

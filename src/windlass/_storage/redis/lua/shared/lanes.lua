@@ -23,11 +23,8 @@ end
 -- Due time and number again. Lua compares strings by the server's locale, so places are compared
 -- by these.
 local function place_order(place)
-  local due, seq = struct.unpack('>dd', place, 2)
-  if string.byte(place) == 0 then
-    due = due - 2 ^ 56
-  end
-  return due, seq
+  local sign, due, seq = struct.unpack('>Bdd', place)
+  return sign == 0 and due - 2 ^ 56 or due, seq
 end
 
 -- Whether a job goes before another one of the same queue.
@@ -44,23 +41,32 @@ end
 
 -- A job becomes ready in its lane. Written by `write_entered`, together with others.
 local function enter_lane(job, special)
-  local lane, line = lane_of(job.queue, special[5]), nil
+  local lane = lane_of(job.queue, special[5])
   local place = place_at(job.due, job.seq, job.id, '2')
-  line = pending.entered[lane]
-  if not line then
-    line = { gate = gate_of(special[4][1]) }
-    pending.entered[lane] = line
-  end
-  line[#line + 1] = job.priority
-  line[#line + 1] = place
-  if not line.place
-    or precedes(job.priority, job.due, job.seq, line.priority, line.due, line.seq) then
-    line.priority, line.due, line.seq, line.place = job.priority, job.due, job.seq, place
+  local line = pending.entered[lane]
+  if line then
+    local n = #line
+    line[n + 1], line[n + 2] = job.priority, place
+  else
+    pending.entered[lane] = { job.priority, place, gate = special.gates[1] }
   end
   hints.add(job.queue, 1)
   if job.expires > 0 then
     redis.call('ZADD', prefix .. 'lane_expiring:' .. job.queue, job.expires, place .. lane)
   end
+end
+
+-- The first of the jobs that entered a lane: its priority, due time, number and place.
+local function first_entered(line)
+  local priority, place = line[1], line[2]
+  local due, seq = place_order(place)
+  for i = 3, #line, 2 do
+    local its_due, its_seq = place_order(line[i + 1])
+    if precedes(line[i], its_due, its_seq, priority, due, seq) then
+      priority, due, seq, place = line[i], its_due, its_seq, line[i + 1]
+    end
+  end
+  return priority, due, seq, place
 end
 
 -- Store the jobs that became ready in lanes. Most join behind others, and nothing changes.
@@ -73,18 +79,24 @@ local function write_entered()
   for i, stored in ipairs(read_all('HMGET', prefix .. 'lanes', names)) do
     local lane = names[i]
     local line = lines[lane]
-    wide('ZADD', prefix .. 'lane:' .. lane, line, 2)
+    if #line == 2 then
+      redis.call('ZADD', prefix .. 'lane:' .. lane, line[1], line[2])
+    else
+      wide('ZADD', prefix .. 'lane:' .. lane, line, 2)
+    end
     if pending.touched[lane] then
       pending.heads[lane] = nil
     else
+      local priority, due, seq, place = first_entered(line)
       local first = not stored
       if stored then
-        local due, seq = place_order(string.sub(stored, 9, 42))
-        local priority = struct.unpack('>d', stored)
-        first = precedes(line.priority, line.due, line.seq, priority, due, seq)
+        local its_priority, sign, its_due, its_seq = struct.unpack('>dBdd', stored)
+        its_due = sign == 0 and its_due - 2 ^ 56 or its_due
+        first = precedes(priority, due, seq, its_priority, its_due, its_seq)
       end
       if first then
-        pending.touched[lane], pending.heads[lane] = line.gate, line
+        pending.touched[lane] = line.gate
+        pending.heads[lane] = { priority = priority, place = place }
       end
     end
   end
@@ -103,7 +115,7 @@ local function leave_lane(job, special)
   if job.expires > 0 then
     redis.call('ZREM', prefix .. 'lane_expiring:' .. job.queue, place .. lane)
   end
-  pending.touched[lane] = pending.touched[lane] or gate_of(special[4][1])
+  pending.touched[lane] = pending.touched[lane] or special.gates[1]
   pending.heads[lane] = nil
   return true
 end
@@ -283,7 +295,7 @@ local function postpone(rated)
     bays.load(late)
     for _, bay in ipairs(late) do
       local _, _, cost = split_bay(bay)
-      local at = opens_at(spec, { use[1], use[2], cost })
+      local at = opens_at(spec, { use[1], use[2], cost }, gate)
       if at then
         bays.set(bay, at)
       end
@@ -298,7 +310,7 @@ end
 local function let_go(job)
   local special = special_of(job)
   if special then
-    release_gates(special[4], job.id)
+    release_gates(special, job.id)
   end
 end
 
@@ -306,8 +318,8 @@ end
 -- After `let_go`.
 local function tell_gates(job, failed, succeeded, drains)
   local special, tripped = special_of(job), {}
-  for _, use in ipairs(special and special[4] or {}) do
-    local spec, gate = spec_of(use[1]), gate_of(use)
+  for i, use in ipairs(special and special[4] or {}) do
+    local spec, gate = spec_of(use[1]), special.gates[i]
     if spec and spec[5] and failed then
       if not tripped[gate] then -- one failure, however often it names the breaker
         tripped[gate] = true

@@ -1,5 +1,5 @@
 -- Waiting: the lines of a queue, and what happens to a job in one of them.
--- use: jobs keys lanes ended hints
+-- use: jobs keys lanes ended hints flows
 
 -- Waiting jobs that have spent an attempt since they were enqueued or requeued, by queue.
 local retries = {}
@@ -15,6 +15,26 @@ function retries.drop(job)
     redis.call('ZREM', prefix .. 'retrying:' .. job.queue, job.id)
   end
 end
+
+-- --- when a new job is due: see storing.lua ---
+
+local NEW_ASKS = '>Bi8i8B'
+
+local function due_of(asks)
+  local how, span = struct.unpack(NEW_ASKS, asks)
+  if how == 1 then
+    return after(now, span)
+  end
+  return how == 2 and math.min(span, LAST) or now
+end
+
+-- When it is not wanted any more; 0: it always is.
+local function expiry_of(asks)
+  local _, _, expires = struct.unpack(NEW_ASKS, asks)
+  return expires < 0 and 0 or after(now, expires)
+end
+
+-- --- lines ---
 
 -- The kind byte of a waiting job's place.
 local function kind_of(job)
@@ -58,6 +78,7 @@ local function settle()
   if not next(pending) then
     return
   end
+  members.flush()
   open_freed()
   settle_lanes()
   settle_due()
@@ -81,7 +102,8 @@ local function fail_unreadable(job)
   mark(job, ERROR, true)
   mark(job, RESULT, false)
   mark(job, REASON, false)
-  add_ended(FAILED, job.queue, job.id)
+  add_ended(job)
+  members.ended(job, 'failed')
   redis.call('ZREM', prefix .. 'expiring', job.id)
   save_job(job)
   free_key_at_end(job)
@@ -126,7 +148,7 @@ end
 -- caller's.
 local function stand(job, due)
   if job.finished > 0 then
-    drop_ended(job.state, job.queue, { job.id })
+    drop_ended(ended_as(job), job.queue, { job.id })
   end
   job.state, job.due, job.finished, job.tail = WAITING, due, 0, ''
   mark(job, RESULT, false)
@@ -135,8 +157,12 @@ local function stand(job, due)
   join_line(job)
 end
 
--- A waiting job leaves its line.
+-- A waiting job leaves its line. A blocked one is in none: it is not blocked any more.
 local function leave_line(job)
+  if job.blocked then
+    members.unblock(job)
+    return
+  end
   local kind = kind_of(job)
   local place = place_at(job.due, job.seq, job.id, kind)
   retries.drop(job)
@@ -157,13 +183,15 @@ local function leave_line(job)
   pending.due[job.queue] = true
 end
 
--- A waiting job ends here, without a claim: cancelled or discarded, with a reason or ''.
-local function end_waiting(job, state, reason)
-  add_ended(state, job.queue, job.id)
+-- A waiting job ends here, without a claim: cancelled or discarded, with a reason or ''. `how`: as what the
+-- part of a member counts it, if that is not 'cancelled'.
+local function end_waiting(job, state, reason, how)
+  job.state, job.finished, job.tail = state, now, reason
+  add_ended(job)
   leave_line(job)
   count(job.queue, WAITING, -1)
   count(job.queue, state, 1)
-  job.state, job.finished, job.tail = state, now, reason
+  members.ended(job, how or 'cancelled')
   mark(job, RESULT, false)
   mark(job, REASON, reason ~= '')
   save_job(job)
@@ -269,7 +297,7 @@ local function delete_job(job)
     redis.call('HDEL', prefix .. 'state', job.id)
   end
   if job.finished > 0 then
-    drop_ended(job.state, job.queue, { job.id })
+    drop_ended(ended_as(job), job.queue, { job.id })
   end
   if has(job.flags, THROTTLED) then
     redis.call('HDEL', prefix .. 'throttled', job.id)

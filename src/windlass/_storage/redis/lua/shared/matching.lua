@@ -30,7 +30,7 @@ local function shown_as(job)
   if job.attempt > job.most - job.budget then
     return 'retrying'
   end
-  return job.due > now and 'scheduled' or 'ready'
+  return (job.due > now or job.blocked) and 'scheduled' or 'ready'
 end
 
 -- Whether the state record alone rules a job out, so that few payloads are read.

@@ -1,5 +1,5 @@
 -- What people order, one job at a time. `settle` follows, and `wake` where something was done.
--- use: lines
+-- use: lines flows
 
 local DONE, REQUESTED, UNKNOWN_JOB, WRONG_STATE, CONFLICT = 'd', 'r', '?', 's', 'k'
 local orders = {}
@@ -17,10 +17,17 @@ function orders.requeue(job)
   if job.state ~= FAILED and job.state ~= CANCELLED and job.state ~= DISCARDED then
     return WRONG_STATE
   end
+  local refusal = job.part and members.stays_ended(job)
+  if refusal then
+    return refusal == 'key' and CONFLICT or WRONG_STATE
+  end
   local key, period = retaken(job)
   local holder = key and key_holder(key)
   if holder and holder ~= job.id then
     return CONFLICT
+  end
+  if job.part then
+    members.come_back(job)
   end
   count(job.queue, job.state, -1)
   count(job.queue, WAITING, 1)
@@ -41,11 +48,15 @@ function orders.discard(job, reason)
   if job.state ~= FAILED then
     return WRONG_STATE
   end
-  add_ended(DISCARDED, job.queue, job.id)
-  drop_ended(FAILED, job.queue, { job.id })
+  drop_ended(ended_as(job), job.queue, { job.id })
   count(job.queue, FAILED, -1)
   count(job.queue, DISCARDED, 1)
   job.state, job.finished, job.tail = DISCARDED, now, reason
+  add_ended(job)
+  if job.part then
+    members.count(job.part, 'failed', -1)
+    members.count(job.part, 'cancelled', 1)
+  end
   mark(job, RESULT, false)
   mark(job, REASON, true)
   save_job(job)
@@ -70,7 +81,7 @@ function orders.cancel(job)
 end
 
 function orders.run_now(job)
-  if job.state ~= WAITING then
+  if job.state ~= WAITING or job.blocked then
     return WRONG_STATE
   end
   if job.due > now then
@@ -81,7 +92,9 @@ function orders.run_now(job)
 end
 
 function orders.delete(job)
-  if job.state == RUNNING then
+  if job.part then
+    return WRONG_STATE
+  elseif job.state == RUNNING then
     return request_end(job)
   elseif job.state == WAITING then
     leave_line(job)
@@ -99,10 +112,25 @@ local function rewrite_asked(job, priority, queue)
   redis.call('HSET', prefix .. 'jobs', job.id, job.asked)
 end
 
+-- A blocked member gets another priority or queue, and stays blocked.
+local function edit_blocked(job, priority, queue)
+  count(job.queue, WAITING, -1)
+  members.count_blocked(job.queue, -1)
+  rewrite_asked(job, priority or job.priority, queue or job.queue)
+  count(job.queue, WAITING, 1)
+  members.count_blocked(job.queue, 1)
+  if job.kept then
+    save_job(job)
+  end
+  return DONE
+end
+
 -- A waiting job gets another due time, priority or queue; false leaves one as it is.
 function orders.edit(job, due, priority, queue)
-  if job.state ~= WAITING then
+  if job.state ~= WAITING or job.blocked and due then
     return WRONG_STATE
+  elseif job.blocked then
+    return edit_blocked(job, priority, queue)
   end
   leave_line(job)
   if priority or queue then

@@ -5,8 +5,8 @@
 
 local REPLACE_ARGUMENTS, REPLACE_DUE, RAISE, REUSE = 2, 3, 4, 0
 local NEW_HEAD = '>BBi8Bi8Bi8Bi8'
+local MEMBERSHIP = 41 -- bytes that a member's record ends with: see `members` in jobs.lua
 local NEW_BODY = '>xxxxxxxxxxHc0xHc0xi8xBxxc16'
-local NEW_ASKS = '>Bi8i8B'
 
 -- Everything is read first: what cannot be stored leaves nothing behind. Lists of values, not a list of
 -- jobs: a table for each would cost more than all the rest. `rests`, of those with a key or limits:
@@ -133,20 +133,6 @@ local function refused_key(new)
   end
 end
 
-local function due_of(asks)
-  local how, span = struct.unpack(NEW_ASKS, asks)
-  if how == 1 then
-    return after(now, span)
-  end
-  return how == 2 and math.min(span, LAST) or now
-end
-
--- When it is not wanted any more; 0: it always is.
-local function expiry_of(asks)
-  local _, _, expires = struct.unpack(NEW_ASKS, asks)
-  return expires < 0 and 0 or after(now, expires)
-end
-
 -- Who is in the way of each new job that has a key, by its place: a stored job, or an earlier one of
 -- these.
 local function holders_of(new)
@@ -185,7 +171,10 @@ local function take_arguments(job, body, rest, special)
   local old_payload, old_extras = parts_of(job.asked, job.rest)
   local payload, extras = parts_of(body, rest)
   local context = context_of(string.sub(body, extras))
-  local carried = string.sub(job.asked, old_extras)
+  local carried, membership = string.sub(job.asked, old_extras), ''
+  if job.part then
+    membership, carried = string.sub(carried, -MEMBERSHIP), string.sub(carried, 1, -MEMBERSHIP - 1)
+  end
   local _, first, last = context_of(carried)
   if first then
     carried = string.sub(carried, 1, first) .. context .. string.sub(carried, last + 1)
@@ -200,7 +189,7 @@ local function take_arguments(job, body, rest, special)
   job.asked = string.sub(job.asked, 1, job.rest - 20) .. string.char(job.marks)
     .. string.sub(job.asked, job.rest - 18, job.rest - 1)
     .. struct.pack('>BI4', 198, #packed) .. packed
-    .. string.sub(body, payload, extras - 1) .. carried
+    .. string.sub(body, payload, extras - 1) .. carried .. membership
   job.special = nil
   redis.call('HSET', prefix .. 'jobs', job.id, job.asked)
 end
@@ -208,7 +197,7 @@ end
 -- The holder of a key takes over what was asked for in its stead, if it waits: true.
 local function replace_job(id, new, i, what)
   local job = load_job(id)
-  if not job or job.state ~= WAITING or not special_of(job) then
+  if not job or job.state ~= WAITING or job.blocked or not special_of(job) then
     return false
   end
   leave_line(job)
@@ -228,13 +217,18 @@ end
 -- holds its key, with one byte more if that took over what was asked for. And for `wake`, a table by the
 -- queues where something is stored by now; nil if a holder took over or ended, whose queue may be any. Call
 -- `settle` after it.
-local function store_new(new)
+-- `joins`: memberships of those that are members of flows, by their places; nil: none is.
+local function store_new(new, joins)
   local take, pack, items = struct.unpack, struct.pack, new.items
   local ids, queues, marks, specials, known = new.ids, new.queues, new.marks, new.specials, new.known
   local priorities = new.priorities
   local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
   local answers, records, all, odd, stored, expiring = {}, {}, {}, {}, 0, {}
   local lines, later, added, taken_over = {}, {}, {}, false
+  local joined, blocked = {}, {}
+  local job = { -- the one that is stored, if it carries something special
+    id = '', seq = 0, due = 0, expires = 0, priority = 0, marks = 0, queue = '', flags = 0, kept = false,
+  }
 
   -- The members that join a line, by queue.
   local function line_of(lists, queue)
@@ -264,7 +258,25 @@ local function store_new(new)
       wide('ZADD', prefix .. 'later:' .. queue, line, 2)
       hints.tell(queue)
     end
+    send('ZADD', joined, 2, prefix .. 'members:')
+    send('ZADD', blocked, 2, prefix .. 'blocked:')
     records, all, odd, stored, expiring, lines, later = {}, {}, {}, 0, {}, {}, {}
+    joined, blocked = {}, {}
+  end
+
+  -- A member's record, and its place in its part; true if it is blocked, so that it is in no line.
+  local function join_part(i, id, asks, membership)
+    local job = { seq = last }
+    members.read(job, membership)
+    local record = records[stored + 2]
+    records[stored + 2] = string.char(members.RECORD) .. string.sub(record, 2, 19) .. string.char(members.SORT)
+      .. string.sub(record, 21) .. '\196\39' .. asks .. membership
+    gather_scored(joined, job.part, last, job.added and id .. 'a' or id)
+    if job.blocked then
+      gather_scored(blocked, job.part, last, id)
+      members.count_blocked(queues[i], 1)
+    end
+    return job.blocked
   end
 
   local function store(i)
@@ -274,6 +286,7 @@ local function store_new(new)
     records[stored + 1] = id
     records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
       .. items[2 * i]
+    local waits = joins and joins[i] and join_part(i, id, asks, joins[i])
     all[stored + 1], all[stored + 2] = last, id
     stored = stored + 2
     if is_odd(id, now) then
@@ -281,16 +294,17 @@ local function store_new(new)
     end
     known[id] = true
     added[queue] = (added[queue] or 0) + 1
+    if waits then
+      return
+    end
     if expires > 0 then
       expiring[#expiring + 1] = expires
       expiring[#expiring + 1] = id
     end
     local kind = '0'
     if marks[i] > 0 or expires > 0 then
-      local job = {
-        id = id, seq = last, due = due, expires = expires, priority = priorities[i],
-        marks = marks[i], queue = queue, flags = 0, kept = false,
-      }
+      job.id, job.seq, job.due, job.expires = id, last, due, expires
+      job.priority, job.marks, job.queue = priorities[i], marks[i], queue
       kind = kind_of(job)
       if due <= now and kind == '2' then
         enter_lane(job, specials[i])

@@ -1,97 +1,13 @@
 -- A claim on a queue with lanes: the common line and the open bays, merged by their heads.
--- use: jobs keys gates lanes lines
+-- use: jobs keys gates lanes lines merging
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
-local LARGEST_BITE = 64
-local NO_ROWS = {}
+local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
+local OPEN = '\0\0\0\0\0\0\0\0' -- when an open bay opens, as it is stored
+local UNCHANGED = 48 -- the kind byte of jobs that have no state record
 local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
 
--- A line: the members of a sorted set in order, read in chunks that grow. Nothing is written while
--- lines are read, so a number of members to skip is a place to continue from.
-local function new_line(key, bite, rank)
-  return {
-    key = key, bite = bite, rank = rank, skip = 0, rows = NO_ROWS, next = 1, more = true,
-    priority = 0, due = 0, seq = 0, place = false, -- of its head
-    lane = false, bay = false, need = false, source = false, ahead = 0,
-  }
-end
-
--- The member at the head and its priority; nil: there is none.
-local function line_head(line)
-  if not line.rows[line.next] and line.more then
-    line.skip = line.skip + #line.rows / 2
-    if #line.rows > 0 then
-      line.bite = math.max(line.bite, math.min(2 * line.bite, LARGEST_BITE))
-    end
-    local last = line.skip + line.bite - 1
-    line.rows = redis.call('ZRANGE', line.key, line.skip, last, 'WITHSCORES')
-    line.next, line.more = 1, #line.rows == 2 * line.bite
-  end
-  local member = line.rows[line.next]
-  return member, member and tonumber(line.rows[line.next + 1])
-end
-
-local function advance(line)
-  line.next = line.next + 2
-end
-
--- --- a heap of lines by their heads ---
-
-local function goes_before(a, b)
-  if a.priority ~= b.priority then
-    return a.priority < b.priority
-  elseif a.due ~= b.due then
-    return a.due < b.due
-  elseif a.seq ~= b.seq then
-    return a.seq < b.seq
-  end
-  return a.rank < b.rank
-end
-
-local function heap_push(heap, line)
-  local at = #heap + 1
-  heap[at] = line
-  while at > 1 do
-    local above = math.floor(at / 2)
-    if not goes_before(line, heap[above]) then
-      return
-    end
-    heap[at], heap[above] = heap[above], line
-    at = above
-  end
-end
-
-local function heap_pop(heap)
-  local top, last = heap[1], table.remove(heap)
-  if #heap > 0 then
-    local at = 1
-    heap[1] = last
-    while true do
-      local least = at
-      for below = 2 * at, 2 * at + 1 do
-        if heap[below] and goes_before(heap[below], heap[least]) then
-          least = below
-        end
-      end
-      if least == at then
-        break
-      end
-      heap[at], heap[least] = heap[least], heap[at]
-      at = least
-    end
-  end
-  return top
-end
-
-local function push(heap, line)
-  local member, priority = line_head(line)
-  if member then
-    line.priority, line.due, line.seq = priority, place_order(member)
-    heap_push(heap, line)
-  end
-end
-
--- --- visiting ---
+-- --- taking jobs ---
 
 -- A job that cannot be read leaves the line it was met in.
 local function leave_unread(queue, lost)
@@ -103,120 +19,206 @@ end
 
 -- Read the records of a job and of those behind it in a line, whose members begin with places.
 local function read_ahead(line, place, visits)
-  local ids = { string.sub(place, 18, 33) }
-  line.ahead = math.max(FIRST_AHEAD, math.min(2 * line.ahead, MOST_AHEAD))
-  for at = line.next, math.min(#line.rows, line.next + 2 * line.ahead - 2), 2 do
-    ids[#ids + 1] = string.sub(line.rows[at], 18, 33)
+  local sub, byte, rows = string.sub, string.byte, line.rows
+  local ids, changed, n = { sub(place, 18, 33) }, {}, 1
+  if byte(place, PLACE) ~= UNCHANGED then
+    changed[1] = ids[1]
   end
-  local asked, kept = read_all('HMGET', prefix .. 'jobs', ids), {}
-  if string.byte(place, PLACE) ~= 48 then
-    kept = read_all('HMGET', prefix .. 'state', ids)
+  line.ahead = math.max(FIRST_AHEAD, math.min(2 * (line.ahead or 0), MOST_AHEAD))
+  for at = line.next, math.min(#rows, line.next + 2 * line.ahead - 2), 2 do
+    n = n + 1
+    ids[n] = sub(rows[at], 18, 33)
+    if byte(rows[at], PLACE) ~= UNCHANGED then
+      changed[#changed + 1] = ids[n]
+    end
   end
+  local records, known = read_all('HMGET', prefix .. 'jobs', ids), visits.asked
   for i, id in ipairs(ids) do
-    visits.asked[id], visits.kept[id] = asked[i], kept[i]
+    known[id] = records[i]
+  end
+  records, known = read_all('HMGET', prefix .. 'state', changed), visits.kept
+  for i, id in ipairs(changed) do
+    known[id] = records[i] or nil
   end
 end
 
--- The job at the head of a line; nil where it cannot be read, and is noted. Of jobs that were never
--- changed and that nothing is to be done for, most, the claim needs little: `last` says so.
-local function head_job(line, place, visits)
-  local id = string.sub(place, 18, 33)
-  if visits.asked[id] == nil then
-    read_ahead(line.source or line, place, visits)
-  end
-  line.source = false
-  local asked, kept = visits.asked[id], visits.kept[id]
-  if kept == nil then
-    kept = string.byte(place, PLACE) ~= 48 and redis.call('HGET', prefix .. 'state', id)
-  end
-  if asked and not kept then
-    local expires, marks, special, last = glance_asked(id, asked)
-    if expires == 0 and not has(marks, STARTED) and special ~= false
-      and (not line.lane or special and #special[4] > 0) then
-      return { id = id, asked = asked, special = special, last = last, expires = 0 }
+-- What a job that was never changed asks for, and the last byte of what a claim copies; nil if something must be
+-- done for it at its start, or if it cannot be read.
+local function glance_fresh(id, asked)
+  if string.sub(asked, 12, 19) == ENDLESS and not members.is_stopped(asked) then
+    local marks, special, last = glance_asked(id, asked)
+    if marks and marks < STARTED and special ~= false then
+      return special, last
     end
   end
+end
+
+-- A lane is not one that `follow_alone` can write: its record and its bay's are read.
+local function settle_later(line)
+  if line.alone_in then
+    pending.alone[line.alone_in] = true
+    line.alone_in = false
+  end
+end
+
+-- A job that must be read as a whole. Nil where it cannot be read, and is noted.
+local function whole_job(line, place, asked, kept, visits)
+  local id = string.sub(place, 18, 33)
   local job, reason = parse_job(id, asked, kept)
   if job and line.lane and not (special_of(job) and #job.special[4] > 0) then
     job, reason = nil, 'its limits cannot be read'
   end
   if not job then
     visits.damaged[#visits.damaged + 1] = {
-      id = id, reason = reason, asked = asked, kept = kept, key = line.key, place = place,
-      lane = line.lane,
+      id = id, reason = reason, asked = asked, kept = kept, place = place, lane = line.lane,
+      key = line.key or prefix .. 'lane:' .. line.lane,
     }
   end
   return job
 end
 
--- Choose or discard the head and continue; false: it was refused, and its lane with it.
-local function take_head(line, visits)
+-- Take from the gates for a job of a lane; false: one is shut, and the lane waits for it.
+local function admit(line, special, id, visits)
+  local gate, cost, at = shut(special)
+  if gate then
+    visits.shut[need_of(gate, cost)] = at or -1
+    settle_later(line)
+    park_lane(line.lane, gate, cost, at)
+    return false
+  end
+  charge(special, id)
+  return true
+end
+
+-- A job is chosen: as it is, or only its id with `last` and whether its end frees something. It leaves its
+-- line with others, unless it expires.
+local function choose(line, place, job, visits, last, frees)
+  local n = #visits.chosen + 1
+  visits.chosen[n], visits.last[n], visits.frees[n] = job, last, frees
+  if last or job.expires == 0 then
+    if line.lane then
+      gather(visits.taken, line.lane, place)
+    else
+      visits.common[#visits.common + 1] = place
+    end
+  end
+end
+
+-- Choose or discard the head and continue; false: it was refused, and its lane with it. Of jobs that were never
+-- changed and that nothing is to be done for, most, the claim needs little: see `choose`. Records of other
+-- heads are read ahead from `source`.
+local function take_head(line, visits, source)
   local place = line_head(line)
   if not place then
     return false
   end
-  local job = head_job(line, place, visits)
-  if job and job.expires > 0 and job.expires <= now then
+  local id = string.sub(place, 18, 33)
+  if visits.asked[id] == nil then
+    read_ahead(source, place, visits)
+  end
+  local asked, kept = visits.asked[id], visits.kept[id]
+  local special, last
+  if asked and not kept then
+    special, last = glance_fresh(id, asked)
+  end
+  if last and (not line.lane or special and #special[4] > 0) then
+    if line.lane and not admit(line, special, id, visits) then
+      return false
+    end
+    choose(line, place, id, visits, last, special ~= nil)
+    advance(line)
+    return true
+  end
+  settle_later(line)
+  local job = whole_job(line, place, asked, kept, visits)
+  if job and (job.expires > 0 and job.expires <= now or members.is_stopped(job.asked)) then
     if #visits.expired == visits.expiries then
       visits.cut_short = true
       return false
     end
     visits.expired[#visits.expired + 1] = job
   elseif job then
-    if line.lane then
-      local gate, cost, at = shut(job.special[4])
-      if gate then
-        visits.shut[need_of(gate, cost)] = at or -1
-        park_lane(line.lane, gate, cost, at)
-        return false
-      end
-      charge(job.special[4], job.id)
+    if line.lane and not admit(line, job.special, job.id, visits) then
+      return false
     end
-    visits.chosen[#visits.chosen + 1] = job
-    if job.expires == 0 then
-      gather(visits.taken, line.key, place)
-    end
+    choose(line, place, job, visits, false, false)
   end
   advance(line)
   return true
 end
 
--- The chosen jobs leave their lines, all of a line together.
-local function leave_lines(visits)
-  send('ZREM', visits.taken, 1, '')
-  for _, job in ipairs(visits.chosen) do
-    if job.expires > 0 then
-      leave_line(job)
-    elseif not job.last then
-      retries.drop(job)
+-- --- afterwards ---
+
+-- Lanes that are alone in their bays, which are open, follow their first jobs, and the bays follow them. What is
+-- stored of both is known without reading: the list of open bays and the lines said it to this call.
+local function follow_alone(queue, visits)
+  local lanes, emptied, records, gone, joined, left, fronts = {}, {}, {}, {}, {}, {}, {}
+  for i, line in ipairs(visits.alone) do
+    local bay, lane = line.alone_in, line.lane
+    if bay then
+      local key = prefix .. 'bay:' .. bay
+      local place, priority = line.rows[line.next], line.rows[line.next + 1] -- as a text: a score
+      left[#left + 1] = visits.met[i]
+      redis.call('DEL', key)
+      if place then
+        local n = #lanes
+        redis.call('ZADD', key, priority, place .. lane)
+        local packed = fronts[priority] or struct.pack('>d', tonumber(priority))
+        fronts[priority] = packed
+        lanes[n + 1], lanes[n + 2] = lane, packed .. place .. bay
+        records[n + 1], records[n + 2] = bay, OPEN .. packed .. place
+        joined[n + 1], joined[n + 2] = priority, place .. bay
+      else
+        emptied[#emptied + 1], gone[#gone + 1] = lane, bay
+      end
+      cache.bays[bay] = nil
     end
   end
-  for lane, head in pairs(visits.heads) do
-    pending.touched[lane] = pending.touched[lane] or ''
-    pending.heads[lane] = head
+  wide('HSET', prefix .. 'lanes', lanes, 2)
+  wide('HDEL', prefix .. 'lanes', emptied, 1)
+  wide('HSET', prefix .. 'bays', records, 2)
+  wide('HDEL', prefix .. 'bays', gone, 1)
+  wide('SREM', prefix .. 'bays:' .. queue, gone, 1)
+  wide('ZREM', prefix .. 'open:' .. queue, left, 1)
+  wide('ZADD', prefix .. 'open:' .. queue, joined, 2)
+end
+
+-- The chosen jobs leave their lines, all of a line together.
+local function leave_lines(queue, visits)
+  wide('ZREM', prefix .. 'ready:' .. queue, visits.common, 1)
+  send('ZREM', visits.taken, 1, prefix .. 'lane:')
+  for i, job in ipairs(visits.chosen) do
+    if not visits.last[i] then
+      if job.expires > 0 then
+        leave_line(job)
+      else
+        retries.drop(job)
+      end
+    end
+  end
+  follow_alone(queue, visits)
+  -- All heads were read by the visit: nothing is read from a line that has lost jobs.
+  for lane, line in pairs(visits.lanes) do
+    if not line.alone_in then
+      line.place, line.priority = line_head(line)
+      pending.touched[lane] = pending.touched[lane] or ''
+      pending.heads[lane] = line.place and line or false
+    end
   end
 end
 
+-- --- visiting lanes and bays ---
+
 -- Take a lane's first job, or park the lane.
-local function visit_lane(line, visits)
+local function visit_lane(line, visits, source)
   if visits.left == 0 then
     visits.cut_short = true
     return
   end
   visits.left = visits.left - 1
   visits.lanes[line.lane] = line
-  if take_head(line, visits) then
+  if take_head(line, visits, source) then
     push(visits.heap, line)
-  end
-end
-
--- Visit the lane that this member of a bay names. Records of other heads are read ahead from `source`.
-local function visit_first(member, source, visits)
-  local lane = string.sub(member, PLACE + 1)
-  if not visits.in_hand[lane] then
-    local line = new_line(prefix .. 'lane:' .. lane, 2, 0)
-    line.lane, line.source = lane, source
-    visit_lane(line, visits)
   end
 end
 
@@ -231,80 +233,128 @@ local function enter_bay(line, visits)
   if not member then
     return
   end
-  visit_first(member, line, visits)
+  local lane = string.sub(member, PLACE + 1)
+  if not visits.in_hand[lane] then
+    visit_lane(lane_line(lane, prefix .. 'lane:' .. lane, 2, false), visits, line)
+  end
   if not visits.shut[line.need] then
     advance(line)
     push(visits.heap, line)
   end
 end
 
--- Begin with an open bay. Most have one lane, and need no line.
-local function meet_bay(bay, queue, open, visits)
-  local need = string.sub(bay, #lane_of(queue, '') + 1)
-  local known = visits.shut[need]
+-- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The record
+-- of the job names the lane, so the bay is not read. The job leaves its lane before that line is first read.
+-- False: nothing is done, and the lane must be visited.
+local function take_alone(bay, member, visits)
+  local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
+  if visits.asked[id] == nil then
+    read_ahead(visits.open, place, visits)
+  end
+  local asked = visits.asked[id]
+  if not asked or visits.kept[id] or visits.left == 0 then
+    return false
+  end
+  local special, last = glance_fresh(id, asked)
+  local lane = special and #special[4] > 0 and lane_of(visits.queue, special[5])
+  if not lane or visits.in_hand[lane] or shut(special) then
+    return false
+  end
+  local key = prefix .. 'lane:' .. lane
+  if redis.call('ZREM', key, place) == 0 then
+    return false
+  end
+  visits.left = visits.left - 1
+  charge(special, id)
+  local n, m = #visits.chosen + 1, #visits.alone + 1
+  visits.chosen[n], visits.last[n], visits.frees[n] = id, last, true
+  local line = lane_line(lane, key, 1, bay)
+  visits.alone[m], visits.met[m] = line, member
+  push(visits.heap, line)
+  return true
+end
+
+-- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
+local function meet_bay(visits)
+  local open = visits.open
+  local member = open.rows[open.next]
+  local bay = string.sub(member, PLACE + 1)
+  advance(open)
+  local known = next(visits.shut) and visits.shut[string.sub(bay, visits.need_at)]
   if known then
     visits.closing[bay] = known
     return
   end
-  local first = redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, 1)
-  if first[1] and not first[2] then
+  if visits.all_alone or redis.call('ZCARD', prefix .. 'bay:' .. bay) == 1 then
+    if string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
+      and take_alone(bay, member, visits) then
+      return
+    end
     pending.alone[bay] = true
-    visit_first(first[1], open, visits)
-  else
-    local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
-    line.bay, line.need = bay, need
-    enter_bay(line, visits)
   end
+  local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
+  line.bay, line.need = bay, string.sub(bay, visits.need_at)
+  enter_bay(line, visits)
 end
 
--- Choose jobs of a queue in order. Gates are charged; nothing else about the jobs is written.
--- The answer: chosen, expired (jobs), damaged, and cut_short if it stopped at a bound.
-local function visit(queue, wanted, expiries)
-  local visits = {
-    chosen = {}, expired = {}, damaged = {}, cut_short = false, expiries = expiries,
-    left = wanted + EXTRA_VISITS, heap = {}, shut = {}, in_hand = {}, closing = {},
-    asked = {}, kept = {}, taken = {}, lanes = {}, heads = {},
-  }
-  local common = new_line(prefix .. 'ready:' .. queue, wanted, 0)
-  local open = new_line(prefix .. 'open:' .. queue, wanted, 1)
-  push(visits.heap, common)
-  push(visits.heap, open)
-  -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
+-- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
+local function meet_late(queue, visits)
   local late = redis.call(
-    'ZRANGEBYSCORE', prefix .. 'lane_expiring:' .. queue, '-inf', now, 'LIMIT', 0, expiries
+    'ZRANGEBYSCORE', prefix .. 'lane_expiring:' .. queue, '-inf', now, 'LIMIT', 0, visits.expiries
   )
   for _, member in ipairs(late) do
     local lane = string.sub(member, PLACE + 1)
-    local line = new_line(prefix .. 'lane:' .. lane, 2, 0)
-    line.lane = lane
+    local line = lane_line(lane, prefix .. 'lane:' .. lane, 2, false)
     if line_head(line) == string.sub(member, 1, PLACE) then
       visits.in_hand[lane] = true
       push(visits.heap, line)
     end
   end
-  while #visits.heap > 0 and #visits.chosen < wanted and not visits.cut_short do
-    local line = heap_pop(visits.heap)
-    if line == open then
-      local bay = string.sub(line_head(open), PLACE + 1)
-      advance(open)
-      push(visits.heap, open)
-      meet_bay(bay, queue, open, visits)
-    elseif line.bay then
-      enter_bay(line, visits)
-    elseif line.lane then
-      visit_lane(line, visits)
+end
+
+-- Choose jobs of a queue in order. Gates are charged, and `take_alone` removes jobs from their lanes; nothing
+-- else about the jobs is written.
+-- The answer: chosen (with last and frees, see `choose`), expired (jobs), damaged, and cut_short if it stopped
+-- at a bound.
+local function visit(queue, wanted, expiries)
+  local common = new_line(prefix .. 'ready:' .. queue, wanted, 0)
+  local open = new_line(prefix .. 'open:' .. queue, wanted, 1)
+  local heap = {} -- of bays with several lanes, and of lanes
+  local visits = {
+    chosen = {}, last = {}, frees = {}, expired = {}, damaged = {}, cut_short = false,
+    expiries = expiries, left = wanted + EXTRA_VISITS, heap = heap, shut = {}, in_hand = {},
+    closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {},
+    alone = {}, met = {}, open = open, need_at = #lane_of(queue, '') + 1,
+    -- Every bay has a lane, and every lane one bay: where there are as many, each lane is alone.
+    all_alone = redis.call('HLEN', prefix .. 'lanes') == redis.call('HLEN', prefix .. 'bays'),
+  }
+  face(common)
+  face(open)
+  meet_late(queue, visits)
+  while #visits.chosen < wanted and not visits.cut_short do
+    local line = goes_before(open, common) and open or common
+    if heap[1] and goes_before(heap[1], line) then
+      line = heap_pop(heap)
+      if line.bay then
+        enter_bay(line, visits)
+      else
+        visit_lane(line, visits, line)
+      end
+    elseif line.priority == NO_HEAD then
+      break
     else
-      take_head(line, visits)
-      push(visits.heap, line)
+      if line == open then
+        meet_bay(visits)
+      else
+        take_head(common, visits, common)
+      end
+      if #visits.chosen < wanted then
+        face(line)
+      end
     end
   end
   for bay, at in pairs(visits.closing) do
     bays.set(bay, at)
-  end
-  -- All jobs before these leave the lanes.
-  for lane, line in pairs(visits.lanes) do
-    line.place, line.priority = line_head(line)
-    visits.heads[lane] = line.place and line or false
   end
   return visits
 end

@@ -9,10 +9,10 @@ import msgspec
 
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
 
-__all__ = ["PartStatus", "Tally", "part_statuses", "tally_of", "worst_status"]
+__all__ = ["PartState", "Tally", "part_states", "tally_of", "worst_state"]
 
 
-class PartStatus(StrEnum):
+class PartState(StrEnum):
     """How far a part is."""
 
     FAILED = "failed"
@@ -28,14 +28,14 @@ class PartStatus(StrEnum):
     """It was not needed."""
 
 
-_WORST_FIRST = tuple(PartStatus)
-_OPEN = frozenset({PartStatus.BLOCKED, PartStatus.ACTIVE})
-_BROKEN = frozenset({PartStatus.FAILED, PartStatus.CANCELLED, PartStatus.STOPPED})
+_WORST_FIRST = tuple(PartState)
+_OPEN = frozenset({PartState.BLOCKED, PartState.ACTIVE})
+_BROKEN = frozenset({PartState.FAILED, PartState.CANCELLED, PartState.STOPPED})
 _OF_FLOW = {
-    FlowState.RUNNING: PartStatus.BLOCKED,
-    FlowState.SUCCEEDED: PartStatus.SUCCEEDED,
-    FlowState.FAILED: PartStatus.FAILED,
-    FlowState.CANCELLED: PartStatus.CANCELLED,
+    FlowState.RUNNING: PartState.BLOCKED,
+    FlowState.SUCCEEDED: PartState.SUCCEEDED,
+    FlowState.FAILED: PartState.FAILED,
+    FlowState.CANCELLED: PartState.CANCELLED,
 }
 
 
@@ -93,11 +93,11 @@ def tally_of(records: Iterable[PartRecord | FlowRecord]) -> Tally:
     return Tally(**{name: sum(getattr(one, name, 0) for one in found) for name in names})
 
 
-def part_statuses(flow: FlowRecord, parts: Sequence[PartRecord]) -> Mapping[int, PartStatus]:
+def part_states(flow: FlowRecord, parts: Sequence[PartRecord]) -> Mapping[int, PartState]:
     """Return the state of each part by its number. A part without jobs has that of those it waits
     for.
     """
-    found: dict[int, PartStatus] = {}
+    found: dict[int, PartState] = {}
     for part in parts:
         if part.kind is PartKind.END:
             found[part.number] = _OF_FLOW[flow.state]
@@ -108,32 +108,32 @@ def part_statuses(flow: FlowRecord, parts: Sequence[PartRecord]) -> Mapping[int,
     return found
 
 
-def worst_status(statuses: Iterable[PartStatus]) -> PartStatus:
+def worst_state(states: Iterable[PartState]) -> PartState:
     """Return the one that matters most, for parts that are shown as one."""
-    found = set(statuses)
-    if PartStatus.SUCCEEDED in found and PartStatus.BLOCKED in found:
-        found.add(PartStatus.ACTIVE)  # together they are under way
-    return next(status for status in _WORST_FIRST if status in found)
+    found = set(states)
+    if PartState.SUCCEEDED in found and PartState.BLOCKED in found:
+        found.add(PartState.ACTIVE)  # together they are under way
+    return next(state for state in _WORST_FIRST if state in found)
 
 
-def _by_counts(part: PartRecord) -> PartStatus:
+def _by_counts(part: PartRecord) -> PartState:
     if part.failed:
-        return PartStatus.FAILED
+        return PartState.FAILED
     if part.open:
-        return PartStatus.BLOCKED if part.blocked == part.open else PartStatus.ACTIVE
+        return PartState.BLOCKED if part.blocked == part.open else PartState.ACTIVE
     if part.cancelled:
-        return PartStatus.CANCELLED
+        return PartState.CANCELLED
     if part.stopped:
-        return PartStatus.STOPPED
-    return PartStatus.SUCCEEDED if part.succeeded else PartStatus.SKIPPED
+        return PartState.STOPPED
+    return PartState.SUCCEEDED if part.succeeded else PartState.SKIPPED
 
 
-def _by_upstream(part: PartRecord, known: Mapping[int, PartStatus]) -> PartStatus:
-    pairs = [(known.get(edge.part, PartStatus.SUCCEEDED), edge.strict) for edge in part.after]
-    if any(status in _BROKEN and strict for status, strict in pairs):
-        return PartStatus.STOPPED
-    if any(status in _OPEN for status, _ in pairs):
-        return PartStatus.BLOCKED
-    if pairs and all(status is PartStatus.SKIPPED for status, _ in pairs):
-        return PartStatus.SKIPPED
-    return PartStatus.SUCCEEDED
+def _by_upstream(part: PartRecord, known: Mapping[int, PartState]) -> PartState:
+    pairs = [(known.get(edge.part, PartState.SUCCEEDED), edge.strict) for edge in part.after]
+    if any(state in _BROKEN and strict for state, strict in pairs):
+        return PartState.STOPPED
+    if any(state in _OPEN for state, _ in pairs):
+        return PartState.BLOCKED
+    if pairs and all(state is PartState.SKIPPED for state, _ in pairs):
+        return PartState.SKIPPED
+    return PartState.SUCCEEDED

@@ -10,13 +10,10 @@ from typing import (
     Concatenate,
     Generic,
     Literal,
-    NoReturn,
     ParamSpec,
     TypeVar,
     cast,
 )
-
-import msgspec
 
 from windlass._core.flows.flow import Edge, NewPart, PartKind
 from windlass._core.flows.pending import Pending, has_pending, pending_part, wanted_in
@@ -28,12 +25,13 @@ from windlass._core.values.names import shown
 from windlass._core.values.payload import decode_any
 from windlass._system.seams import new_job_id
 from windlass._tasks.call import Call
+from windlass._tasks.flows.plan import FlowPlan, check_call
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
 
-__all__ = ["Ended", "Flow", "FlowPlan", "Group", "Node", "Upstream", "ended", "refuse_pending"]
+__all__ = ["AnyEnd", "Flow", "Group", "Node", "Upstream", "ended"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -46,22 +44,14 @@ MOST = 100_000
 """Jobs of one flow."""
 
 
-class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow that is ready to be stored, but for what the app adds to its calls."""
-
-    id: FlowId
-    name: str
-    key: str | None
-    expires: timedelta | None
-    parts: tuple[NewPart, ...]
-    calls: Sequence[tuple[int, JobId, Call[Any]]]
-
-
 class Node(Generic[R_co]):
     """A job of a flow. Made by `Flow.add`."""
 
     def __init__(self, flow: Flow, part: int, job: JobId, name: str) -> None:
-        self._flow, self.part, self.name = flow, part, name
+        self._flow: Flow = flow
+        self.part: int = part
+        """The number of its part."""
+        self.name: str = name
         self.id: JobId = job
         """The id that its job will have."""
 
@@ -98,8 +88,9 @@ class Group(Generic[R_co]):
         part: int | None = None,
         decode: Callable[[bytes | None], R_co] = decode_any,
     ) -> None:
-        self._flow, self.name = flow, name
-        self._part = part
+        self._flow: Flow = flow
+        self.name: str = name
+        self._part: int | None = part
         self.decode: Callable[[bytes | None], R_co] = decode
         """Decodes a stored result of its jobs."""
         self._nodes: list[Upstream] = []
@@ -163,19 +154,19 @@ class Group(Generic[R_co]):
 Upstream = Node[Any] | Group[Any]
 
 
-class Ended:
+class AnyEnd:
     """A node or group of which only the end matters."""
 
     def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
+        self.upstream: Upstream = upstream
 
 
-def ended(upstream: Upstream) -> Ended:
+def ended(upstream: Upstream) -> AnyEnd:
     """Wait for the end of a node or group, however it ends: ``after=ended(node)``."""
-    return Ended(upstream)
+    return AnyEnd(upstream)
 
 
-After = Upstream | Ended | Sequence[Upstream | Ended]
+After = Upstream | AnyEnd | Sequence[Upstream | AnyEnd]
 
 
 class Flow:
@@ -198,11 +189,11 @@ class Flow:
         expires: timedelta | float | str | None = None,
         priority: int | None = None,
     ) -> None:
-        self.name = name
+        self.name: str = name
         self.id: FlowId = FlowId(new_job_id())
         """The id that it will have."""
-        self.key = key
-        self.started = False
+        self.key: str | None = key
+        self.started: bool = False
         self._expires = None if expires is None else duration(expires, "expires")
         self._priority = priority
         self._parts: list[NewPart] = []
@@ -212,7 +203,7 @@ class Flow:
             (which, JobId(new_job_id()), call) for which, call in given.items() if call is not None
         ]
         for which, _, call in self._callbacks:
-            _check_call(call, which)
+            check_call(call, which)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}, {len(self._calls)} jobs>"
@@ -233,7 +224,7 @@ class Flow:
         ``when``: "succeeded" (default) runs it if all of these succeed, and cancels it as soon as
         one does not; "ended" runs it however they end; "failed" runs it if one of them fails.
         """
-        _check_call(call, "Flow.add")
+        check_call(call, "Flow.add")
         title = name or call.task.name
         part = self._part(title, call.task.name, [call], self._edges(after, when, [call]), when)
         job = self._calls[-1][1]
@@ -260,7 +251,7 @@ class Flow:
     ) -> Group[R]:
         """Add calls of one task as a group. Like `map`, with ``after``, ``when`` and ``name``."""
         for call in calls:
-            _check_call(call, "Flow.map_calls")
+            check_call(call, "Flow.map_calls")
         tasks = {call.task.name for call in calls}
         task = tasks.pop() if len(tasks) == 1 else ""
         title = name or task or f"group {len(self._parts)}"
@@ -348,9 +339,9 @@ class Flow:
         several = after if isinstance(after, Sequence) else (after,)
         edges: dict[int, bool] = {}
         for one in several:
-            upstream = one.upstream if isinstance(one, Ended) else one
+            upstream = one.upstream if isinstance(one, AnyEnd) else one
             self._check_upstream(upstream)
-            strict = not isinstance(one, Ended) and when != "ended"
+            strict = not isinstance(one, AnyEnd) and when != "ended"
             edges[upstream.part] = edges.get(upstream.part, False) or strict
         for number in self._sources(calls):
             edges.setdefault(number, when != "ended")  # unless after= said how it matters
@@ -387,24 +378,3 @@ class Flow:
                     )
                     raise InvalidArgument(message)
         return list(dict.fromkeys(found))
-
-
-def refuse_pending(call: Call[Any]) -> NoReturn:
-    """Refuse a call that takes the result of a node, outside its flow."""
-    message = (
-        f"a call of {call.task.name} takes a result of a flow, so it must be added to that flow: "
-        f"flow.add(call)"
-    )
-    raise InvalidArgument(message)
-
-
-def _check_call(call: object, what: str) -> None:
-    if not isinstance(call, Call):
-        message = f"{what} takes calls made by task.call(...), got {shown(call)}"
-        raise InvalidArgument(message)
-    if call.options.connection is not None:
-        message = "a call of a flow has no connection=: give it to app.start(flow, connection=…)"
-        raise InvalidArgument(message)
-    if call.unique is not None and call.unique.on_conflict.value not in ("reuse", "raise"):
-        message = f"a job of a flow cannot replace another one: leave on_conflict= out ({what})"
-        raise InvalidArgument(message)

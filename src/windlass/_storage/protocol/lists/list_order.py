@@ -15,7 +15,7 @@ from typing import NamedTuple
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import instant_of
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass.errors import InvalidArgument
 
 __all__ = [

@@ -14,7 +14,7 @@ from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE
 from windlass import Flow, Windlass, ended
 from windlass._core.flows.flow import FlowState
-from windlass._web.pages.flows.flow_list import FlowListRow
+from windlass._web.pages.flows.flow_list import FlowLine
 from windlass._web.security.roles import Role
 from windlass.testing import drain
 
@@ -99,12 +99,12 @@ async def test_older_flows_follow_page_by_page(room: Room) -> None:
 def test_the_rest_is_estimated_from_the_average_so_far() -> None:
     flow = a_flow(total=10, open=6, succeeded=4)
     now = flow.created_at + timedelta(seconds=40)
-    assert FlowListRow(flow, now).rest == timedelta(seconds=60)
-    assert FlowListRow(flow, now).percent == "40 %"
-    assert FlowListRow(a_flow(total=10, open=10), now).rest is None
-    assert FlowListRow(a_flow(FlowState.FAILED, total=10, open=0), now).rest is None
+    assert FlowLine(flow, now).rest == timedelta(seconds=60)
+    assert FlowLine(flow, now).percent == "40 %"
+    assert FlowLine(a_flow(total=10, open=10), now).rest is None
+    assert FlowLine(a_flow(FlowState.FAILED, total=10, open=0), now).rest is None
     almost = a_flow(total=1000, open=1, succeeded=999)
-    assert FlowListRow(almost, now).percent == "99 %"
+    assert FlowLine(almost, now).percent == "99 %"
 
 
 # --- one flow --------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class FlowAdmin:
         return await self._act(flow, "retry")
 
     async def recount(self, *, repair: bool = False) -> Sequence[str]:
-        """Compare the counts of all flows with their jobs, and return what does not agree.
+        """Check the counts of all flows against their jobs, and return what does not agree.
         ``repair`` corrects the counts.
         """
         store = (await self._session.storage()).flows

@@ -26,7 +26,7 @@ Cursor = int | str
 class ListOrder(StrEnum):
     """The order of a list; the minus sign puts the latest first.
 
-    `windlass._storage.protocol.list_order` says which order is possible with which states.
+    `windlass._storage.protocol.lists.list_order` says which order is possible with which states.
     """
 
     NEWEST = "-enqueued"
@@ -82,7 +82,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """`Page.next` of the page before this one. A number is a job's ``seq``."""
     order: ListOrder | None = None
     """None: for a store the newest first, for ``app.admin`` what suits the states: see
-    `windlass._storage.protocol.list_order.default_order`."""
+    `windlass._storage.protocol.lists.list_order.default_order`."""
 
     def __post_init__(self) -> None:
         """Take words for states; InvalidArgument for one that is none."""

@@ -1,0 +1,256 @@
+"""``windlass flows``: list, show, cancel and retry flows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from windlass._app.parts import parts_of
+from windlass._cli.options.groups import SuggestingGroup, examples
+from windlass._cli.options.target import (
+    json_option,
+    run_on_target,
+    target_and_name,
+    target_argument,
+    target_of,
+    url_option,
+)
+
+if TYPE_CHECKING:
+    from windlass._app.app import Windlass
+    from windlass._core.flows.flow import FlowRecord, PartRecord
+    from windlass._storage.protocol.actions import ActionResult
+    from windlass._storage.protocol.flows import FlowGraph
+
+__all__ = ["flows"]
+
+_names = click.argument("words", metavar="[MODULE:APP] FLOW", nargs=-1)
+_STATES = ("running", "succeeded", "failed", "cancelled")
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass flows list shop:app --state failed",
+        "windlass flows retry shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
+    ),
+)
+def flows() -> None:
+    """List, show, cancel and retry flows: jobs that wait for jobs."""
+
+
+@flows.command(
+    "list",
+    epilog=examples(
+        "windlass flows list shop:app",
+        "windlass flows list --url sqlite:///jobs.db --state failed --json",
+    ),
+)
+@target_argument
+@click.option("--state", type=click.Choice(_STATES), help="Only flows in this state.")
+@click.option("--name", metavar="NAME", help="Only flows of this name.")
+@click.option("--tenant", metavar="TENANT", help="Only flows of this tenant.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, help="Most flows (50).")
+@click.option("--before", type=int, metavar="NUMBER", help="The next page: see --json, number.")
+@url_option
+@json_option
+def list_flows(
+    target: str | None, url: str | None, *, as_json: bool, state: str | None, **wanted: Any
+) -> int:
+    """List flows, newest first."""
+    from windlass._cli.output.tables import NUMBER, print_json, print_table
+    from windlass._core.flows.flow import FlowState
+
+    states = None if state is None else [FlowState(state)]
+
+    async def question(app: Windlass) -> tuple[list[FlowRecord], datetime, str]:
+        storage = await parts_of(app).storage()
+        found = await app.admin.flows.list(states=states, **wanted)
+        return list(found), await storage.now(), storage.describe()
+
+    found, now, described = run_on_target(target_of(target, url), question)
+    if as_json:
+        print_json([_fields(flow) for flow in found])
+    elif not found:
+        click.echo(f"{described} has no such flows. Start one with `await app.start(flow)`.")
+    else:
+        numbers = [f"{NUMBER}{title}" for title in ("jobs", "done", "failed")]
+        titles = ("flow", "name", "state", *numbers, "age")
+        print_table(titles, [_row(flow, now) for flow in found])
+    return 0
+
+
+@flows.command(
+    epilog=examples(
+        "windlass flows show shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
+    )
+)
+@_names
+@url_option
+@json_option
+def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Show a flow and its parts."""
+    from windlass._cli.flows.graphs import counts_of, state_of
+    from windlass._cli.output.tables import print_json, print_pairs, print_table
+
+    found, now = _read(words, url)
+    if as_json:
+        parts = [_part_fields(part) for part in found.parts]
+        print_json({**_fields(found.flow), "parts": parts})
+        return 0
+    flow = found.flow
+    from windlass._cli.output.tables import left
+
+    lasted = left(flow.ended_at or now, flow.created_at)
+    pairs = [
+        ("state", flow.state.value),
+        ("jobs", f"{flow.total - flow.open:,} of {flow.total:,} ended, {flow.failed:,} failed"),
+        ("took" if flow.ended_at else "age", lasted),
+        ("key", flow.key or "–"),
+    ]
+    print_pairs(f"{flow.name} {flow.id}", pairs)
+    rows = [(part.name, state_of(part), counts_of(part), part.task or "–") for part in found.parts]
+    print_table(("part", "state", "jobs", "task"), rows)
+    return 0
+
+
+@flows.command(
+    epilog=examples(
+        "windlass flows graph shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
+        "windlass flows graph shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60 --format mermaid",
+    )
+)
+@_names
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("text", "dot", "mermaid")),
+    default="text",
+    help="For people, Graphviz or Mermaid (text).",
+)
+@url_option
+def graph(words: tuple[str, ...], url: str | None, kind: Literal["text", "dot", "mermaid"]) -> int:
+    """Print the graph of a flow."""
+    from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
+
+    found, _ = _read(words, url)
+    lines = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid}[kind](found.parts)
+    click.echo("\n".join(lines))
+    return 0
+
+
+@flows.command(
+    epilog=examples("windlass flows cancel shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60"),
+)
+@_names
+@url_option
+@json_option
+def cancel(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Cancel the waiting jobs of a flow, and ask the running ones to stop."""
+    return _act(words, url, "cancel", as_json=as_json)
+
+
+@flows.command(
+    epilog=examples("windlass flows retry shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60"),
+)
+@_names
+@url_option
+@json_option
+def retry(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Run again the jobs of a flow that failed, and those that this has stopped."""
+    return _act(words, url, "retry", as_json=as_json)
+
+
+@flows.command(epilog=examples("windlass flows recount shop:app --repair"))
+@target_argument
+@click.option("--repair", is_flag=True, help="Correct what does not agree.")
+@url_option
+@json_option
+def recount(target: str | None, url: str | None, *, as_json: bool, repair: bool) -> int:
+    """Compare the counts of all flows with their jobs. Exit code 1 if some do not agree."""
+    from windlass._cli.output.tables import print_json
+
+    async def question(app: Windlass) -> list[str]:
+        return list(await app.admin.flows.recount(repair=repair))
+
+    wrong = run_on_target(target_of(target, url), question)
+    if as_json:
+        print_json({"wrong": wrong, "repaired": repair})
+    else:
+        for line in wrong:
+            click.echo(line)
+        done = " They are corrected." if repair and wrong else ""
+        click.echo(f"{len(wrong):,} counts do not agree.{done}" if wrong else "All counts agree.")
+    return 1 if wrong and not repair else 0
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+def _read(words: tuple[str, ...], url: str | None) -> tuple[FlowGraph, datetime]:
+    where, flow = target_and_name(words, url, "flow")
+
+    async def question(app: Windlass) -> tuple[FlowGraph, datetime]:
+        return await app.admin.flows.get(flow), await (await parts_of(app).storage()).now()
+
+    return run_on_target(where, question)
+
+
+def _act(
+    words: tuple[str, ...], url: str | None, action: Literal["cancel", "retry"], *, as_json: bool
+) -> int:
+    from windlass._cli.output.tables import print_json
+
+    where, flow = target_and_name(words, url, "flow")
+
+    async def act(app: Windlass) -> ActionResult:
+        admin = app.admin.flows
+        return await (admin.cancel(flow) if action == "cancel" else admin.retry(flow))
+
+    answer = run_on_target(where, act)
+    if as_json:
+        print_json({"flow": flow, "answer": answer.value})
+    else:
+        click.echo(_SAID[action, answer.value].format(flow=flow))
+    return 0 if answer.value == "done" else 1
+
+
+_SAID = {
+    ("cancel", "done"): "Flow {flow} is cancelled. Running jobs are asked to stop.",
+    ("cancel", "wrong_state"): "Flow {flow} has ended: there is nothing to cancel.",
+    ("retry", "done"): "Flow {flow} goes on: what failed waits again.",
+    ("retry", "wrong_state"): "Flow {flow} runs or has succeeded: there is nothing to retry.",
+    ("retry", "conflict"): "Another running flow has the key of flow {flow}: wait for its end.",
+}
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def _row(flow: FlowRecord, now: datetime) -> tuple[str, ...]:
+    from windlass._cli.output.tables import left
+
+    return (
+        flow.id,
+        flow.name,
+        flow.state.value,
+        f"{flow.total:,}",
+        f"{flow.total - flow.open:,}",
+        f"{flow.failed:,}",
+        left(now, flow.created_at),
+    )
+
+
+def _fields(flow: FlowRecord) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.structs.asdict(flow)
+
+
+def _part_fields(part: PartRecord) -> dict[str, Any]:
+    import msgspec
+
+    after = [{"part": edge.part, "strict": edge.strict} for edge in part.after]
+    return {**msgspec.structs.asdict(part), "after": after}

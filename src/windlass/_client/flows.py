@@ -1,0 +1,109 @@
+"""Starting a flow, and waiting for its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
+from windlass._core.job.job import FlowId, NewJob
+from windlass._core.values.instants import duration
+from windlass._storage.protocol.flows import FlowGraph, FlowStore, Member, StartedFlow
+from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.storage import Storage
+from windlass._tasks.flows.plan import FlowPlan
+from windlass.errors import FlowNotFound, FlowTimeout
+
+__all__ = ["FlowStart", "StoredFlows"]
+
+_POLL = 1.0
+"""Behind the wake-ups: a lost one costs this long."""
+_PAUSE = 0.02
+"""A busy store changes all the time; reading more often than this does not help."""
+
+
+class FlowStart:
+    """An `Inserter` that stores the jobs of one flow, with the flow."""
+
+    def __init__(self, store: FlowStore, plan: FlowPlan) -> None:
+        self._store, self._plan = store, plan
+        self._answer: StartedFlow | None = None
+
+    @property
+    def answer(self) -> StartedFlow:
+        """The answer of the store."""
+        if self._answer is None:
+            raise LookupError(self._plan.id)
+        return self._answer
+
+    async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
+        """Store the flow with these jobs, in the order of the plan's calls."""
+        plan = self._plan
+        numbers = [part for part, _, _ in plan.calls]
+        flow = NewFlow(
+            id=plan.id,
+            name=plan.name,
+            key=plan.key,
+            expires=plan.expires,
+            parts=plan.parts,
+            jobs=list(zip(numbers, items, strict=True)),
+            tenant=next((job.tenant for job in items if job.tenant is not None), None),
+        )
+        (answer,) = await self._store.start([flow])
+        self._answer = answer
+        return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
+
+    async def idle(self) -> None:
+        """Return at once: nothing is under way."""
+
+
+class StoredFlows:
+    """Reads flows, and waits for their end."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def graph(self, flow: FlowId) -> FlowGraph:
+        """Return the stored flow, or FlowNotFound."""
+        found = await self._storage.flows.graph(flow)
+        if found is None:
+            raise FlowNotFound(flow)
+        return found
+
+    async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Member]:
+        """Return jobs of a part, in order."""
+        return await self._storage.flows.members(flow, part, after=after, limit=limit)
+
+    async def wait(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
+        """Wait for the end of a flow; FlowTimeout."""
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        scope = asyncio.timeout(seconds)
+        try:
+            async with scope:
+                return await self._ended(flow)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        found = (await self.graph(flow)).flow
+        if found.state is not FlowState.RUNNING:
+            return found
+        raise FlowTimeout(flow, found.open)
+
+    async def _ended(self, flow: FlowId) -> FlowRecord:
+        changed = asyncio.Event()
+        undo = self._storage.wakeups.subscribe(changed.set)
+        try:
+            while True:
+                changed.clear()
+                found = (await self.graph(flow)).flow
+                if found.state is not FlowState.RUNNING:
+                    return found
+                await asyncio.sleep(_PAUSE)
+                try:
+                    async with asyncio.timeout(_POLL):
+                        await changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            undo()

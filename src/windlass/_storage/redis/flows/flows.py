@@ -1,0 +1,188 @@
+"""Starting flows, settling their parts, and what operators do to them: see lua/flow_*.lua."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.values.instants import span_us
+from windlass._storage.protocol.actions import ActionResult, AuditNote
+from windlass._storage.protocol.flows import (
+    FlowAction,
+    FlowFilter,
+    FlowGraph,
+    Member,
+    Recounted,
+    StartedFlow,
+)
+from windlass._storage.protocol.wakeups import Topic
+from windlass._storage.redis.admin.actions import ANSWERS
+from windlass._storage.redis.admin.audit import note_bytes
+from windlass._storage.redis.flows.records import (
+    FLOW_CODES,
+    flow_of,
+    member_of,
+    part_key,
+    part_of,
+    start_args,
+)
+from windlass._storage.redis.io.database import Argument, RedisDatabase
+from windlass._storage.redis.io.scripts import script
+from windlass._storage.redis.jobs.insert import require_stored
+from windlass._storage.shared.job_ids import known_id
+from windlass.errors import InvalidArgument
+
+__all__ = ["RedisFlows"]
+
+_START, _SETTLE, _ACT = script("flow_start"), script("flow_settle"), script("flow_act")
+_MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("flow_graph")
+_PRUNE, _RECOUNT = script("flow_prune"), script("flow_recount")
+
+_MOST_JOBS = 10_000
+"""Jobs that one start stores: it is one script, and the server does nothing else meanwhile."""
+_SETTLED_AT_ONCE = 500
+_DELETED_AT_ONCE = 100
+_MEMBERS_AT_ONCE = 500
+_LOOKED_AT = 1_000
+_LARGEST_PART = 2**32
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class RedisFlows:
+    """A `FlowStore`."""
+
+    def __init__(self, database: RedisDatabase) -> None:
+        self._db = database
+
+    # --- starting -----------------------------------------------------------------------------
+
+    async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        if not flows:
+            return []
+        number = sum(len(flow.jobs) for flow in flows)
+        if number > _MOST_JOBS:
+            raise InvalidArgument(
+                f"Redis stores at most {_MOST_JOBS} jobs with one start of flows, got {number}. "
+                f"Start several flows, or let jobs of the flow add the others."
+            )
+        args = [argument for flow in flows for argument in start_args(flow)]
+        reply, unsure = await self._db.run_told(_START, *args)
+        require_stored(reply)
+        self._db.wake()
+        return [
+            _started(flow.id, said, unsure=unsure) for flow, said in zip(flows, reply, strict=True)
+        ]
+
+    async def settle(self, limit: int) -> int:
+        done = 0
+        while done < limit:
+            chunk = min(limit - done, _SETTLED_AT_ONCE)
+            some = int(await self._db.run_aside(_SETTLE, chunk))
+            done += some
+            if some < chunk:
+                break
+        if done:
+            self._db.wake(topics={Topic.CANCEL})
+        return done
+
+    # --- actions ------------------------------------------------------------------------------
+
+    async def act(
+        self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
+    ) -> Sequence[ActionResult]:
+        asked = (note_bytes(note), action, *(known_id(JobId(flow)) for flow in flows))
+        answers = await self._db.run_aside(_ACT, *asked)
+        self._db.wake()
+        return [ANSWERS[character] for character in answers]
+
+    # --- looking ------------------------------------------------------------------------------
+
+    async def members(
+        self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[Member]:
+        found: list[Member] = []
+        if not 0 <= part < _LARGEST_PART:
+            return found
+        key = part_key(known_id(JobId(flow)), part)
+        while len(found) < limit:
+            chunk = min(limit - len(found), _MEMBERS_AT_ONCE)
+            some = [member_of(row) for row in await self._db.run_aside(_MEMBERS, key, after, chunk)]
+            found += some
+            if len(some) < chunk:
+                break
+            after = some[-1].seq
+        return found
+
+    async def find(
+        self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[FlowRecord]:
+        found: list[FlowRecord] = []
+        said = _pack(_said(wanted))
+        at: Argument = "" if before is None else before
+        while len(found) < limit:
+            at, *rows = await self._db.run_aside(_FIND, said, at, limit - len(found), _LOOKED_AT)
+            found += [flow_of(*row) for row in zip(*[iter(rows)] * 3, strict=True)]
+            if not at:
+                break
+        return found
+
+    async def graph(self, flow: FlowId) -> FlowGraph | None:
+        reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))
+        if not reply:
+            return None
+        packed, parts, *plans = reply
+        return FlowGraph(flow_of(uid, packed, parts), list(part_of(parts, plans)))
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
+        deleted, more = 0, 1
+        asked = (FLOW_CODES[state], span_us(older_than))
+        while more and deleted < limit:
+            chunk = min(limit - deleted, _DELETED_AT_ONCE)
+            some, more = await self._db.run_aside(_PRUNE, *asked, chunk)
+            deleted += some
+        return deleted
+
+    async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
+        wrong: list[str] = []
+        counted = 0
+        while counted < limit:
+            some, last, *rows = await self._db.run_aside(
+                _RECOUNT, after, limit - counted, "1" if repair else ""
+            )
+            wrong += [_wrong(row) for row in zip(*[iter(rows)] * 5, strict=True)]
+            if not some:
+                return Recounted(wrong)
+            counted, after = counted + some, last
+        return Recounted(wrong, after)
+
+
+def _started(flow: FlowId, said: bytes, *, unsure: bool) -> StartedFlow:
+    if said == b"=":
+        return StartedFlow(flow, created=True, repeated=not unsure)
+    if said:
+        return StartedFlow(FlowId(said.hex()), created=False)
+    return StartedFlow(flow, created=True)
+
+
+def _said(wanted: FlowFilter) -> dict[str, object]:
+    """Return the filter as flow_find.lua takes it."""
+    given: dict[str, object] = {"name": wanted.name, "key": wanted.key, "tenant": wanted.tenant}
+    if wanted.states is not None:
+        given["states"] = [FLOW_CODES[state] for state in wanted.states]
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _wrong(row: Sequence[Any]) -> str:
+    uid, name, count, stored, found = row
+    return (
+        f"flow {uid.hex()}, {name.decode(errors='replace')}: {count.decode()} is {stored}, and "
+        f"{found} jobs are"
+    )

@@ -1,0 +1,170 @@
+"""Flows between records and stored bytes: see lua/shared/flows.lua."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from windlass._core.flows.flow import (
+    Edge,
+    FlowRecord,
+    FlowState,
+    NewFlow,
+    NewPart,
+    PartKind,
+    PartRecord,
+)
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.state import State
+from windlass._core.values.instants import LAST_US, instant_of, span_us
+from windlass._storage.protocol.flows import Member
+from windlass._storage.redis.io.records import optional_instant, settled_of
+from windlass._storage.redis.jobs.apply import as_text
+from windlass._storage.redis.jobs.insert import insert_args
+from windlass._storage.shared.job_ids import id_of
+
+__all__ = ["FLOW_CODES", "flow_of", "member_of", "part_key", "part_of", "start_args"]
+
+_STATES: Final = tuple(FlowState)
+FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
+"""States by the numbers that flows.lua has for them."""
+_KINDS: Final = tuple(PartKind)
+_KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
+_NEVER = -1
+
+_PART = struct.Struct(">BBBB8I3I")
+_NUMBER = struct.Struct(">I")
+_KEY = struct.Struct(">16sI")
+_COUNTS: Final = (
+    "total", "open", "blocked", "succeeded", "failed", "cancelled", "stopped", "skipped",
+)  # fmt: skip
+"""In the order of a part's record, after kind, ending, tidings and mark."""
+_SUMMED: Final = tuple(name for name in _COUNTS if name != "blocked")
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class _FlowRow(msgspec.Struct, array_like=True):
+    """A stored flow."""
+
+    number: int
+    name: str
+    key: str | bool
+    tenant: str | bool
+    created: int
+    expires: int
+    state: int
+    ended: int
+    cancelled: bool
+    swept: int
+    swept_to: int
+    size: int
+
+
+_decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode
+_decode_plan = msgspec.msgpack.Decoder(tuple[str, str, list[tuple[int, bool]]]).decode
+
+
+def part_key(flow: bytes, part: int) -> bytes:
+    """Return a part as Lua names it."""
+    return _KEY.pack(flow, part)
+
+
+# --- in ---------------------------------------------------------------------------------------
+
+
+def start_args(flow: NewFlow) -> list[bytes]:
+    """Return the arguments of flow_start.lua for one flow."""
+    head = _pack(
+        (
+            as_text(id_of(JobId(flow.id))),
+            flow.name,
+            False if flow.key is None else flow.key,
+            False if flow.tenant is None else flow.tenant,
+            _NEVER if flow.expires is None else max(0, min(span_us(flow.expires), LAST_US)),
+            [_asked(part) for part in flow.parts],
+            len(flow.jobs),
+        )
+    )
+    numbers = b"".join(_NUMBER.pack(number) for number, _ in flow.jobs)
+    return [head, numbers, *insert_args([job for _, job in flow.jobs])]
+
+
+def _asked(part: NewPart) -> tuple[object, ...]:
+    edges = [(edge.part, edge.strict) for edge in part.after]
+    return (part.name, _KIND_CODES[part.kind], part.task, int(part.when == "failed"), edges)
+
+
+# --- out --------------------------------------------------------------------------------------
+
+
+def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
+    """Return a flow, with the sums of the counts of its member parts."""
+    row = _decode_flow(packed)
+    sums = dict.fromkeys(_SUMMED, 0)
+    for kind, _, _, _, *numbers in _PART.iter_unpack(parts):
+        if _KINDS[kind] is PartKind.JOBS:
+            counts = dict(zip(_COUNTS, numbers, strict=False))
+            for name in _SUMMED:
+                sums[name] += counts[name]
+    return FlowRecord(
+        id=FlowId(uid.hex()),
+        number=row.number,
+        name=row.name,
+        state=_STATES[row.state],
+        created_at=instant_of(row.created),
+        ended_at=optional_instant(row.ended),
+        key=_text(row.key),
+        cancel_requested=row.cancelled,
+        expires_at=optional_instant(row.expires),
+        tenant=_text(row.tenant),
+        **sums,
+    )
+
+
+def part_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
+    """Yield the parts of a flow, from their records and plans."""
+    rows = zip(_PART.iter_unpack(parts), plans, strict=True)
+    for number, ((kind, on_failure, _, _, *numbers), plan) in enumerate(rows):
+        name, task, after = _decode_plan(plan)
+        yield PartRecord(
+            number=number,
+            name=name,
+            kind=_KINDS[kind],
+            task=task,
+            when="failed" if on_failure else "succeeded",
+            after=tuple(Edge(part, strict) for part, strict in after),
+            **dict(zip(_COUNTS, numbers, strict=False)),
+        )
+
+
+def member_of(row: Sequence[Any]) -> Member:
+    """Return a member from the reply of flow_members.lua."""
+    seq, uid, kept, blocked, said = row
+    job = JobId(uid.hex())
+    if kept is None:
+        lost = "its record could not be read and is in the list of dead jobs"
+        return Member(
+            seq, job, State.FAILED, blocked=False, error_kind="Damaged", error_message=lost
+        )
+    if not kept:
+        return Member(seq, job, State.WAITING, bool(blocked))
+    settled = settled_of(job, kept, said)
+    return Member(
+        seq,
+        job,
+        settled.state or State.WAITING,
+        bool(blocked),
+        settled.result,
+        settled.error_kind,
+        settled.error_message,
+        settled.reason,
+    )
+
+
+def _text(value: object) -> str | None:
+    """Return a text that may be missing: False."""
+    return value if isinstance(value, str) else None

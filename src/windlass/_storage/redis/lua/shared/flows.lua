@@ -1,0 +1,301 @@
+-- Flows and their parts as they are stored, and how the end of a member travels through the graph.
+--
+-- Scripts say which members end or come back (`members.ended`, `members.come_back`). `members.flush`, which
+-- `settle` calls, counts all of them: one read and one write for each part, however many jobs.
+-- use: jobs parts
+
+local flows = {
+  RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
+  -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
+  -- the job number there, that a cancel has reached. size: how many parts.
+  FIELDS = {
+    'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
+    'swept_to', 'size',
+  },
+  -- A part, as parts.lua says.
+  PART_FIELDS = {
+    'kind', 'on', 'told', 'due', 'total', 'open', 'blocked', 'succeeded', 'failed', 'cancelled',
+    'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
+  },
+  PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
+}
+
+-- --- records ---
+
+function flows.part_key(flow, number)
+  return struct.pack('>c16I4', flow, number)
+end
+
+-- The flow with this id, read once; false: it is not stored.
+function flows.get(id)
+  local flow = cache.flows[id]
+  if flow == nil then
+    local packed = redis.call('HGET', prefix .. 'flows', id)
+    flow = packed and { id = id }
+    if flow then
+      for i, value in ipairs(cmsgpack.unpack(packed)) do
+        flow[flows.FIELDS[i]] = value
+      end
+    end
+    cache.flows[id] = flow
+  end
+  return flow
+end
+
+function flows.save(flow)
+  local values = {}
+  for i, field in ipairs(flows.FIELDS) do
+    values[i] = flow[field]
+  end
+  cache.flows[flow.id] = flow
+  redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack(values))
+end
+
+function flows.unpack_part(key, packed)
+  local part, values = { key = key, flow = string.sub(key, 1, 16) }, { struct.unpack(flows.PART_FORMAT, packed) }
+  for i, field in ipairs(flows.PART_FIELDS) do
+    part[field] = values[i]
+  end
+  return part
+end
+
+function flows.pack_part(part)
+  local values = {}
+  for i, field in ipairs(flows.PART_FIELDS) do
+    values[i] = part[field]
+  end
+  return struct.pack(flows.PART_FORMAT, unpack(values))
+end
+
+-- The parts with these keys, each read once; false where one is not stored.
+function flows.parts(keys)
+  local missing, found = {}, {}
+  for _, key in ipairs(keys) do
+    if cache.parts[key] == nil then
+      missing[#missing + 1] = key
+    end
+  end
+  for i, packed in ipairs(read_all('HMGET', prefix .. 'parts', missing)) do
+    cache.parts[missing[i]] = packed and flows.unpack_part(missing[i], packed)
+  end
+  for i, key in ipairs(keys) do
+    found[i] = cache.parts[key]
+  end
+  return found
+end
+
+function flows.part(key)
+  return flows.parts({ key })[1]
+end
+
+-- All parts of a flow, by number from 1 on.
+function flows.all_parts(flow)
+  local keys = {}
+  for number = 0, flow.size - 1 do
+    keys[#keys + 1] = flows.part_key(flow.id, number)
+  end
+  return flows.parts(keys)
+end
+
+-- --- what changes at a part ---
+
+-- Remember the part if something is to be done about its jobs.
+function flows.look(part)
+  local due = parts.is_due(part, flows.get(part.flow).cancelled) and 1 or 0
+  if due ~= part.due then
+    part.due = due
+    if due == 1 then
+      redis.call('ZADD', prefix .. 'settle', now, part.key)
+    else
+      redis.call('ZREM', prefix .. 'settle', part.key)
+    end
+  end
+  pending.parts[part.key] = part
+end
+
+-- The flow's last part has ended, or does not stay ended.
+function flows.finish(flow, told)
+  local before = flow.state
+  if not has(told, OVER) then
+    flow.state, flow.ended = flows.RUNNING, 0
+    if flow.key then
+      redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
+    end
+  else
+    local failed = flow.cancelled and flows.CANCELLED or flows.FAILED
+    flow.state, flow.ended = has(told, BROKEN) and failed or flows.SUCCEEDED, now
+    if flow.key and redis.call('HGET', prefix .. 'flow_keys', flow.key) == flow.id then
+      redis.call('HDEL', prefix .. 'flow_keys', flow.key)
+    end
+    redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, now, flow.id)
+  end
+  if before ~= flows.RUNNING and before ~= flow.state then
+    redis.call('ZREM', prefix .. 'flows_ended:' .. before, flow.id)
+  end
+  flows.expect_expiry(flow)
+  flows.save(flow)
+end
+
+-- A flow that runs is cancelled when it expires.
+function flows.expect_expiry(flow)
+  if flow.expires > 0 then
+    local may_expire = flow.state == flows.RUNNING and not flow.cancelled
+    redis.call(may_expire and 'ZADD' or 'ZREM', prefix .. 'settle',
+      unpack(may_expire and { flow.expires, 'x' .. flow.id } or { 'x' .. flow.id }))
+  end
+end
+
+-- Pass on what has changed at a part, as far as parts without jobs pass it on themselves. Nothing else
+-- happens to jobs here: parts that are due now are remembered.
+function flows.spread(first)
+  local changed = { first }
+  while #changed > 0 do
+    local part = table.remove(changed)
+    local flow, before = flows.get(part.flow), part.told
+    local told = parts.tidings(part, flow.cancelled)
+    if told ~= before then
+      part.told = told
+      local feeds = redis.call('HGET', prefix .. 'feeds', part.key) or ''
+      local keys, strict = {}, {}
+      for at = 1, #feeds, 5 do
+        local number, counts = struct.unpack('>I4B', feeds, at)
+        keys[#keys + 1], strict[#strict + 1] = flows.part_key(part.flow, number), counts == 1
+      end
+      for i, follower in ipairs(flows.parts(keys)) do
+        parts.learn(follower, before, told, strict[i])
+        changed[#changed + 1] = follower
+      end
+      if part.kind == parts.END then
+        flows.finish(flow, told)
+      end
+    end
+    flows.look(part)
+  end
+end
+
+-- --- members ---
+
+-- Add to one of the counts of a part.
+function members.count(part, field, by)
+  local counts = pending.members[part]
+  if not counts then
+    counts = {}
+    pending.members[part] = counts
+  end
+  counts[field] = (counts[field] or 0) + by
+end
+
+-- Add to how many jobs of a queue are blocked.
+function members.count_blocked(queue, by)
+  pending.blocked[queue] = (pending.blocked[queue] or 0) + by
+end
+
+-- The job has ended: `how` is a count of its part. Nothing, if it is no member.
+function members.ended(job, how)
+  if job.part then
+    members.count(job.part, how, 1)
+    members.count(job.part, 'open', -1)
+    if how == 'stopped' or how == 'skipped' then
+      redis.call('ZADD', prefix .. how .. ':' .. job.part, job.seq, job.id)
+    end
+  end
+end
+
+-- A blocked job is not blocked any more.
+function members.unblock(job)
+  redis.call('ZREM', prefix .. 'blocked:' .. job.part, job.id)
+  members.count(job.part, 'blocked', -1)
+  members.count_blocked(job.queue, -1)
+  job.blocked = false
+end
+
+-- A job is blocked. Its record says so.
+function members.block(job)
+  redis.call('ZADD', prefix .. 'blocked:' .. job.part, job.seq, job.id)
+  members.count(job.part, 'blocked', 1)
+  members.count_blocked(job.queue, 1)
+end
+
+-- As what the part counts an ended member that its flow has not ended.
+function members.ended_as(state)
+  return state == SUCCEEDED and 'succeeded' or state == FAILED and 'failed' or 'cancelled'
+end
+
+-- Why an ended member must not be requeued: 'flow' (it comes back with its flow), 'key' (another running
+-- flow holds the key of its flow); nil: it may be.
+function members.stays_ended(job)
+  local flow = flows.get(string.sub(job.part, 1, 16))
+  if flow and flow.key then
+    members.flush() -- the same call may have brought a flow back that takes the key
+  end
+  if not flow or flow.cancelled or redis.call('ZSCORE', prefix .. 'stopped:' .. job.part, job.id)
+    or redis.call('ZSCORE', prefix .. 'skipped:' .. job.part, job.id) then
+    return 'flow'
+  end
+  local holder = flow.key and redis.call('HGET', prefix .. 'flow_keys', flow.key)
+  return holder and holder ~= flow.id and 'key' or nil
+end
+
+-- An ended member is open again: it is requeued.
+function members.come_back(job)
+  members.count(job.part, members.ended_as(job.state), -1)
+  members.count(job.part, 'open', 1)
+end
+
+-- Whether jobs of this part must not start any more.
+function members.are_stopped(part)
+  local flow = flows.get(string.sub(part, 1, 16))
+  local its = flow and flow.cancelled and flows.part(part)
+  return its and its.kind == parts.JOBS
+end
+
+-- The same for the asked record of any job.
+function members.is_stopped(asked)
+  return string.byte(asked) == members.RECORD and members.are_stopped(string.sub(asked, -21, -2))
+end
+
+-- A record that cannot be read is taken away: its job has failed, as far as its part can be told. It stays
+-- in the list of the part's members.
+function members.bury(asked, kept)
+  local _, _, _, _, _, queue, _, membership = glance(kept or '')
+  if not membership and asked and #asked > 60 and string.byte(asked) == members.RECORD then
+    membership = string.sub(asked, -21)
+  end
+  local state = kept and string.byte(kept) or WAITING
+  if membership and state < SUCCEEDED and flows.part(string.sub(membership, 1, 20)) then
+    local job = { queue = queue }
+    members.read(job, membership)
+    members.count(job.part, 'failed', 1)
+    members.count(job.part, 'open', -1)
+  end
+end
+
+-- Count what this call has ended or brought back, and let the parts after them know.
+function members.flush()
+  if not rawget(pending, 'members') and not rawget(pending, 'parts') and not rawget(pending, 'blocked') then
+    return
+  end
+  local counted = pending.members
+  pending.members = nil
+  for key, changes in pairs(counted) do
+    local part = flows.part(key)
+    if part and flows.get(part.flow) then
+      for field, change in pairs(changes) do
+        part[field] = part[field] + change
+      end
+      flows.spread(part)
+    end
+  end
+  local records = {}
+  for key, part in pairs(pending.parts) do
+    records[#records + 1], records[#records + 2] = key, flows.pack_part(part)
+  end
+  wide('HSET', prefix .. 'parts', records, 2)
+  pending.parts = nil
+  for queue, change in pairs(pending.blocked) do
+    if change ~= 0 and redis.call('HINCRBY', prefix .. 'blocked', queue, change) == 0 then
+      redis.call('HDEL', prefix .. 'blocked', queue)
+    end
+  end
+  pending.blocked = nil
+end

@@ -1,0 +1,261 @@
+-- What becomes of the blocked jobs of parts that are due, and of the members of cancelled flows, in portions.
+--
+-- In `settle` (a sorted set) stand what is to be done, by the instant from which on: parts that are due, flows
+-- whose cancel has not reached all members (a flow's id, at 0), and flows that expire ('x' and its id).
+-- use: lines flows
+
+local settling = {} -- functions of one table, because one chunk has 200 locals at most
+
+-- --- one part ---
+
+function settling.reason(part, flow, how)
+  if how == 'skipped' then
+    return 'not needed'
+  elseif flow.cancelled then
+    return 'its flow was cancelled'
+  end
+  local _, _, after = unpack(cmsgpack.unpack(redis.call('HGET', prefix .. 'plans', part.key)))
+  for _, edge in ipairs(after) do
+    local key = flows.part_key(part.flow, edge[1])
+    if edge[2] and has(flows.part(key).told, BROKEN) then
+      local name = cmsgpack.unpack(redis.call('HGET', prefix .. 'plans', key))[1]
+      return 'after ' .. name .. ', which failed'
+    end
+  end
+  return 'what it waits for failed'
+end
+
+-- The asked record of a job that was never changed, from its turn on.
+function settling.placed_record(job)
+  return string.sub(job.asked, 1, 11) .. struct.pack('>i8', job.expires) .. string.sub(job.asked, 20, 29)
+    .. struct.pack('>i8', job.due) .. string.sub(job.asked, 38, -22)
+    .. members.pack(job.part, job.added, false)
+end
+
+-- Put jobs that are not blocked any more among the others. Delay and expiry count from now; without a delay
+-- a job is ordered by the start of its flow, which has waited that long.
+function settling.place_all(jobs, flow)
+  local asked, kept, ready, expiring = {}, {}, {}, {}
+  for _, job in ipairs(jobs) do
+    local asks = string.sub(job.asked, -39, -22)
+    job.due = string.byte(asks) == 0 and flow.created or due_of(asks)
+    job.expires = expiry_of(asks)
+    if job.kept then
+      job.kept = state_record(job)
+      kept[#kept + 1], kept[#kept + 2] = job.id, job.kept
+    else
+      job.asked = settling.placed_record(job)
+      asked[#asked + 1], asked[#asked + 2] = job.id, job.asked
+    end
+    local kind = kind_of(job)
+    if job.due <= now and (kind == '0' or kind == '1') then
+      gather_scored(ready, job.queue, job.priority, place_at(job.due, job.seq, job.id, kind))
+      hints.add(job.queue, 1)
+      retries.add(job)
+      if job.expires > 0 then
+        expiring[#expiring + 1], expiring[#expiring + 2] = job.expires, job.id
+      end
+    else
+      join_line(job)
+    end
+  end
+  wide('HSET', prefix .. 'jobs', asked, 2)
+  wide('HSET', prefix .. 'state', kept, 2)
+  wide('ZADD', prefix .. 'expiring', expiring, 2)
+  send('ZADD', ready, 2, prefix .. 'ready:')
+end
+
+-- The blocked jobs of a part, up to `limit`; those that cannot be read have failed.
+function settling.blocked_jobs(part, limit)
+  local ids = redis.call('ZRANGE', prefix .. 'blocked:' .. part.key, 0, limit - 1)
+  local jobs = {}
+  for i, job in ipairs(load_jobs(ids)) do
+    if job and job.blocked then
+      jobs[#jobs + 1] = job
+    else
+      redis.call('ZREM', prefix .. 'blocked:' .. part.key, ids[i])
+      members.count(part.key, 'blocked', -1)
+      if not job then
+        members.count(part.key, 'failed', 1)
+        members.count(part.key, 'open', -1)
+      end
+    end
+  end
+  return jobs, #ids
+end
+
+function settling.open_part(part, flow, limit)
+  local jobs, many = settling.blocked_jobs(part, limit)
+  local ids = {}
+  for i, job in ipairs(jobs) do
+    ids[i], job.blocked = job.id, false
+    members.count_blocked(job.queue, -1)
+  end
+  settling.place_all(jobs, flow)
+  wide('ZREM', prefix .. 'blocked:' .. part.key, ids, 1)
+  members.count(part.key, 'blocked', -#ids)
+  return many
+end
+
+function settling.end_part(part, flow, how, limit)
+  local jobs, many = settling.blocked_jobs(part, limit)
+  local reason = settling.reason(part, flow, how)
+  for _, job in ipairs(jobs) do
+    end_waiting(job, how == 'stopped' and CANCELLED or DISCARDED, reason, how)
+  end
+  return many
+end
+
+-- A job that was stopped or skipped waits for other parts again. If its key was taken meanwhile, it stays
+-- ended, as a failure of its own.
+function settling.block_again(job, how)
+  members.count(job.part, how, -1)
+  local special = has(job.marks, KEYED) and special_of(job)
+  local holder = special and key_holder(special[1])
+  if holder and holder ~= job.id then
+    local name = string.gsub(holder, '.', function(byte)
+      return string.format('%02x', string.byte(byte))
+    end)
+    job.tail = 'its key is held by job ' .. name
+    mark(job, REASON, true)
+    save_job(job)
+    members.count(job.part, 'cancelled', 1)
+    return
+  end
+  if special and not holder then
+    take_key(job.id, special[1], special[3])
+  end
+  drop_ended(ended_as(job), job.queue, { job.id })
+  count(job.queue, job.state, -1)
+  count(job.queue, WAITING, 1)
+  job.state, job.finished, job.tail, job.blocked = WAITING, 0, '', true
+  job.most, job.expires, job.lost = job.attempt + job.budget, 0, 0
+  misses.forget(job)
+  mark(job, CANCEL, false)
+  mark(job, SOLO, false)
+  mark(job, REASON, false)
+  mark(job, SPENT, has(job.marks, STARTED))
+  save_job(job)
+  members.block(job)
+  members.count(job.part, 'open', 1)
+end
+
+function settling.block_part_again(part, limit)
+  local done = 0
+  for _, how in ipairs({ 'stopped', 'skipped' }) do
+    local ids = done < limit
+      and redis.call('ZRANGE', prefix .. how .. ':' .. part.key, 0, limit - done - 1) or {}
+    for i, job in ipairs(load_jobs(ids)) do
+      if job then
+        settling.block_again(job, how)
+      else
+        members.count(part.key, how, -1)
+        members.count(part.key, 'failed', 1)
+      end
+    end
+    wide('ZREM', prefix .. how .. ':' .. part.key, ids, 1)
+    done = done + #ids
+  end
+  return done
+end
+
+-- Do what the part's numbers say with up to `limit` of its jobs; how many.
+function settling.part(part, limit)
+  local flow = flows.get(part.flow)
+  local decision = parts.decide(part, flow.cancelled)
+  if (decision == 'wait' or decision == 'open') and part.stopped + part.skipped > 0 then
+    return settling.block_part_again(part, limit)
+  elseif decision == 'open' then
+    return settling.open_part(part, flow, limit)
+  elseif decision == 'wait' then
+    return 0
+  end
+  return settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
+end
+
+-- --- cancelled flows ---
+
+-- Mark a flow. Its members follow in portions.
+function settling.cancel(flow)
+  flow.cancelled, flow.swept, flow.swept_to = true, 0, 0
+  redis.call('ZADD', prefix .. 'settle', 0, flow.id)
+  flows.expect_expiry(flow)
+  flows.save(flow)
+  for _, part in ipairs(flows.all_parts(flow)) do
+    flows.spread(part)
+  end
+end
+
+-- Cancel members that wait, and ask the workers of running ones; how many were looked at.
+function settling.sweep(flow, limit)
+  local looked, asked = 0, false
+  while flow.swept < flow.size and looked < limit do
+    local key = flows.part_key(flow.id, flow.swept)
+    local some = flows.part(key).kind == parts.JOBS and redis.call(
+      'ZRANGEBYSCORE', prefix .. 'members:' .. key, '(' .. string.format('%.0f', flow.swept_to), '+inf',
+      'LIMIT', 0, limit - looked
+    ) or {}
+    for _, member in ipairs(some) do
+      local job = load_job(string.sub(member, 1, 16))
+      if job and job.state == RUNNING then
+        mark(job, CANCEL, true)
+        save_job(job)
+        asked = true
+      elseif job and job.state == WAITING and not job.blocked then
+        end_waiting(job, CANCELLED, '')
+      end
+      flow.swept_to = job and job.seq or flow.swept_to
+    end
+    looked = looked + #some
+    if looked < limit then
+      flow.swept, flow.swept_to = flow.swept + 1, 0
+    end
+  end
+  if flow.swept == flow.size then
+    redis.call('ZREM', prefix .. 'settle', flow.id)
+  end
+  flows.save(flow)
+  if asked then
+    notify('cancel')
+  end
+  return math.max(looked, 1)
+end
+
+-- --- all of them ---
+
+-- Do the first of what is to be done, up to `limit` jobs; how many, nil: there is nothing.
+function settling.first(limit)
+  local first = redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
+  if not first then
+    return nil
+  end
+  local flow = flows.get(string.sub(first, #first == 17 and 2 or 1, #first == 17 and 17 or 16))
+  if not flow then
+    redis.call('ZREM', prefix .. 'settle', first)
+  elseif #first == 16 then
+    return settling.sweep(flow, limit)
+  elseif #first == 17 then
+    settling.cancel(flow)
+  else
+    local part = flows.part(first)
+    local done = settling.part(part, limit)
+    members.flush()
+    flows.look(part)
+    return done
+  end
+  return 0
+end
+
+-- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.
+function settling.run(limit)
+  local done = 0
+  while done < limit do
+    local some = settling.first(limit - done)
+    if not some then
+      break
+    end
+    done = done + some
+    members.flush()
+  end
+  return done
+end

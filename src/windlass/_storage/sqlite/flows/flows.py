@@ -1,0 +1,277 @@
+"""Flows: started, settled, acted on, looked at and kept as a whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+
+import apsw
+import msgspec
+
+from windlass._core.flows.flow import (
+    Edge,
+    FlowRecord,
+    FlowState,
+    NewFlow,
+    PartKind,
+    PartRecord,
+)
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.values.instants import LAST_US, instant_of, span_us
+from windlass._storage.protocol.actions import ActionResult, AuditNote
+from windlass._storage.protocol.flows import (
+    FlowAction,
+    FlowFilter,
+    FlowGraph,
+    Member,
+    Recounted,
+    StartedFlow,
+)
+from windlass._storage.shared.job_ids import known_id
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.admin.action_effects import JobChanges, failed_members
+from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
+from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
+from windlass._storage.sqlite.flows.recount import recount
+from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
+from windlass._storage.sqlite.flows.start import start_flows
+from windlass._storage.sqlite.io.database import SqliteDatabase
+from windlass._storage.sqlite.io.rows import (
+    STATES,
+    Row,
+    fetch,
+    fetch_shown,
+    first,
+    optional_instant,
+    value_of,
+)
+from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
+from windlass._storage.sqlite.jobs.unique_keys import free_keys
+
+__all__ = ["SqliteFlows"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_ACTED_ON, _UNCANCEL, _PART_IDS = _SQL["acted_on"], _SQL["uncancel"], _SQL["part_ids"]
+_MEMBERS, _FLOW, _FIND = _SQL["members"], _SQL["flow"], _SQL["find"]
+_GRAPH, _EDGES = _SQL["graph"], _SQL["edges"]
+_GOING, _LET_GO, _GOING_JOBS = _SQL["going"], _SQL["let_go"], _SQL["going_jobs"]
+_DELETE = (_SQL["delete_edges"], _SQL["delete_parts"], _SQL["delete_flow"])
+
+_NEWEST = 2**63 - 1
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SqliteFlows:
+    """A `FlowStore`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._db = database
+
+    async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        answers = await self._db.write(partial(start_flows, flows=flows))
+        self._db.subscribers.wake()
+        return answers
+
+    async def settle(self, limit: int) -> int:
+        # Most often nothing is due, and the write lock is everybody's.
+        if not self._db.read(is_unsettled):
+            return 0
+        done = await self._db.write(lambda connection, now: settle(connection, limit, now))
+        if done:
+            self._db.subscribers.wake()
+        return done
+
+    async def act(
+        self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
+    ) -> Sequence[ActionResult]:
+        answers = await self._db.write(
+            lambda connection, now: _act(connection, flows, action, note, now)
+        )
+        self._db.subscribers.wake()
+        return answers
+
+    async def members(
+        self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[Member]:
+        values = (known_id(JobId(flow)), part, after, limit)
+        return await self._db.ask(
+            lambda connection, _: [
+                _member(row) for row in fetch_shown(connection, _MEMBERS, values)
+            ]
+        )
+
+    async def find(
+        self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50
+    ) -> Sequence[FlowRecord]:
+        states = None if wanted.states is None else [state.value for state in wanted.states]
+        values = {
+            "before": _NEWEST if before is None else before,
+            "states": None if states is None else _encode(states).decode(),
+            "name": wanted.name,
+            "key": wanted.key,
+            "tenant": wanted.tenant,
+            "limit": limit,
+        }
+        return await self._db.ask(
+            lambda connection, _: [
+                _flow(row) for row in connection.execute(_FIND, values).fetchall()
+            ]
+        )
+
+    async def graph(self, flow: FlowId) -> FlowGraph | None:
+        return await self._db.ask(lambda connection, _: _graph(connection, flow))
+
+    async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
+        age = span_us(older_than)
+        return await self._db.write(
+            lambda connection, now: _prune(connection, state, max(now - age, -LAST_US), limit)
+        )
+
+    async def recount(self, *, after: int = 0, limit: int = 100, repair: bool = False) -> Recounted:
+        op = partial(recount, after=after, limit=limit, repair=repair)
+        return await (self._db.write(op) if repair else self._db.ask(op))
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def _act(
+    connection: apsw.Connection,
+    flows: Sequence[FlowId],
+    action: FlowAction,
+    note: AuditNote,
+    now: int,
+) -> list[ActionResult]:
+    given = earlier_answers(connection, note)
+    if given is not None:
+        return given
+    obey = _retry if action == "retry" else _cancel
+    answers = [obey(connection, flow, now) for flow in flows]
+    effects = answers.count(ActionResult.DONE)
+    if effects:
+        keep_audit(connection, note, effects, now, answers)
+    return answers
+
+
+def _cancel(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResult:
+    flow = first(connection, _ACTED_ON, (known_id(JobId(wanted)),))
+    if flow is None:
+        return ActionResult.UNKNOWN
+    number, state, _ = flow
+    if state != FlowState.RUNNING:
+        return ActionResult.WRONG_STATE
+    cancel_flow(connection, number, now)
+    return ActionResult.DONE
+
+
+def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResult:
+    flow = first(connection, _ACTED_ON, (known_id(JobId(wanted)),))
+    if flow is None:
+        return ActionResult.UNKNOWN
+    number, state, superseded = flow
+    if state in (FlowState.RUNNING, FlowState.SUCCEEDED):
+        return ActionResult.WRONG_STATE
+    if superseded:
+        return ActionResult.CONFLICT
+    connection.execute(_UNCANCEL, (number,))
+    changes = PartChanges(connection, now)
+    changes.touch(part for (part,) in fetch(connection, _PART_IDS, (number,)))
+    changes.store()
+    jobs = JobChanges(connection, now)
+    for job in failed_members(connection, number):
+        jobs.requeue(job)
+    jobs.settle()
+    return ActionResult.DONE
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def _member(row: Row) -> Member:
+    seq, uid, state, flow_state, result, kind, text, reason = row
+    blocked = flow_state == BLOCKED
+    job = JobId(uid.hex())
+    return Member(seq, job, STATES[state], blocked, result, kind or "", text or "", reason)
+
+
+def _flow(row: Row) -> FlowRecord:
+    """Decode a row of ``flow`` in flows.sql."""
+    uid, number, name, state, created_at, ended_at, key, cancelled, expires_at, tenant = row[:10]
+    total, open_, succeeded, failed, ended, stopped, skipped = map(int, row[10:])
+    return FlowRecord(
+        id=FlowId(uid.hex()),
+        number=number,
+        name=name,
+        state=FlowState(state),
+        created_at=instant_of(created_at),
+        ended_at=optional_instant(ended_at),
+        key=key,
+        cancel_requested=bool(cancelled),
+        expires_at=optional_instant(expires_at),
+        tenant=tenant,
+        total=total,
+        open=open_,
+        succeeded=succeeded,
+        failed=failed,
+        cancelled=ended,
+        stopped=stopped,
+        skipped=skipped,
+    )
+
+
+def _graph(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
+    found = fetch_shown(connection, _FLOW, (known_id(JobId(wanted)),))
+    if not found:
+        return None
+    flow = _flow(found[0])
+    after: defaultdict[int, list[Edge]] = defaultdict(list)
+    for part, before, strict in fetch(connection, _EDGES, (flow.number,)):
+        after[part].append(Edge(before, strict=bool(strict)))
+    rows = fetch_shown(connection, _GRAPH, (flow.number,))
+    return FlowGraph(flow, [_part(row, tuple(after[row[0]])) for row in rows])
+
+
+def _part(row: Row, after: tuple[Edge, ...]) -> PartRecord:
+    number, name, kind, task, when, total, blocked, open_, *ended = row
+    succeeded, failed, cancelled, stopped, skipped = ended
+    return PartRecord(
+        number=number,
+        name=name,
+        kind=PartKind(kind),
+        task=task,
+        when=when,
+        after=after,
+        total=total,
+        blocked=blocked,
+        open=open_,
+        succeeded=succeeded,
+        failed=failed,
+        cancelled=cancelled,
+        stopped=stopped,
+        skipped=skipped,
+    )
+
+
+# --- keeping --------------------------------------------------------------------------------------
+
+
+def _prune(connection: apsw.Connection, state: FlowState, before: int, limit: int) -> int:
+    """Delete flows in portions: the first write of a deletion is a mark."""
+    deleted = 0
+    while deleted < limit:
+        flow = value_of(connection, _GOING)
+        if flow is None:
+            flow = value_of(connection, _LET_GO, (state.value, before))
+        if flow is None:
+            break
+        rows = fetch(connection, _GOING_JOBS, (flow, limit - deleted))
+        free_keys(connection, [(key, seq) for seq, key in rows if key is not None])
+        delete_jobs(connection, [seq for seq, _ in rows])
+        deleted += len(rows)
+        if deleted < limit:
+            for statement in _DELETE:
+                connection.execute(statement, (flow,))
+    return deleted

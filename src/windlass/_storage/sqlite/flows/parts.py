@@ -1,0 +1,202 @@
+"""The parts that one operation changes: how the end of a member travels through its flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import apsw
+import msgspec
+
+from windlass._core.flows.flow import FlowState, PartKind, When
+from windlass._core.flows.part import (
+    Counts,
+    Decision,
+    Gate,
+    Tidings,
+    decide,
+    is_due,
+    tidings,
+)
+from windlass._core.job.job import FlowId, FlowPlace
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.io.rows import Row, fetch, seqs_text
+
+__all__ = ["BLOCKED", "SKIPPED", "STOPPED", "PartChanges", "Place", "SqlitePart", "places_of"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_PARTS, _FOLLOWERS, _STORE = _SQL["parts"], _SQL["followers"], _SQL["store_part"]
+_END_FLOW, _PLACES = _SQL["end_flow"], _SQL["places"]
+
+BLOCKED, STOPPED, SKIPPED = 1, 2, 3
+"""The column ``flow_state`` of jobs."""
+
+_COUNTS, _GATE, _TOLD = slice(5, 13), slice(13, 16), slice(16, 19)
+"""Columns of ``part_columns`` in flows.sql."""
+
+
+class SqlitePart(msgspec.Struct, eq=False):
+    """A part while an operation changes it."""
+
+    id: int
+    flow: int
+    number: int
+    kind: PartKind
+    when: When
+    counts: Counts
+    gate: Gate
+    told: Tidings
+    due: bool
+    cancelled: bool
+    """Its flow is."""
+
+    @classmethod
+    def of(cls, row: Row) -> SqlitePart:
+        """Decode a row of ``parts`` in flows.sql."""
+        return cls(
+            row[0],
+            row[1],
+            row[2],
+            PartKind(row[3]),
+            row[4],
+            Counts(*row[_COUNTS]),
+            Gate(*row[_GATE]),
+            Tidings(*map(bool, row[_TOLD])),
+            bool(row[19]),
+            bool(row[20]),
+        )
+
+    @property
+    def decision(self) -> Decision:
+        return decide(self.kind, self.when, self.gate, cancelled=self.cancelled)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether its jobs must not start any more."""
+        return self.cancelled and self.kind is PartKind.JOBS
+
+    def add(self, **more: int) -> None:
+        """Change counts."""
+        for name, by in more.items():
+            self.counts.add(name, by)
+
+    def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
+        """Count what a part before this one tells now, in place of what it told."""
+        self.gate.learn(before, after, strict=strict)
+
+    def tell(self) -> tuple[Tidings, Tidings]:
+        """Return what those that wait for it knew, and what they must know now."""
+        before = self.told
+        self.told = tidings(self.kind, self.when, self.gate, self.counts, cancelled=self.cancelled)
+        return before, self.told
+
+    def look(self) -> None:
+        """Note whether something is to be done about its jobs."""
+        self.due = is_due(self.kind, self.when, self.gate, self.counts, cancelled=self.cancelled)
+
+    def to_row(self) -> Row:
+        """Return the values of ``store_part`` in flows.sql."""
+        counts, gate = msgspec.structs.astuple(self.counts), msgspec.structs.astuple(self.gate)
+        return (self.id, *counts, *gate, *map(int, self.told), int(self.due))
+
+
+class PartChanges:
+    """The parts that one operation changes. Each is read once; call `store` before it ends."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection, self._now = connection, now
+        self._parts: dict[int, SqlitePart] = {}
+        self._changed: dict[int, SqlitePart] = {}
+
+    def get(self, part: int) -> SqlitePart:
+        """Return a part."""
+        self.load([part])
+        return self._parts[part]
+
+    def load(self, parts: Iterable[int]) -> None:
+        """Read parts together."""
+        missing = [part for part in parts if part not in self._parts]
+        if missing:
+            for row in fetch(self._connection, _PARTS, (seqs_text(missing),)):
+                self._parts[row[0]] = SqlitePart.of(row)
+
+    def add(self, part: int, **more: int) -> None:
+        """Change counts of a part."""
+        row = self.get(part)
+        row.add(**more)
+        self._changed[part] = row
+
+    def touch(self, parts: Iterable[int]) -> None:
+        """Look at parts again: their flow, or what they wait for, has changed."""
+        wanted = list(parts)
+        self.load(wanted)
+        self._changed |= {part: self._parts[part] for part in wanted}
+
+    def store(self) -> None:
+        """Pass on what has changed, as far as parts without jobs pass it on themselves, and write.
+
+        Numbers rise along the edges: a part is looked at when all before it were.
+        """
+        heap = [(row.flow, row.number, row.id) for row in self._changed.values()]
+        heap.sort()
+        while heap:
+            *_, part = heappop(heap)
+            row = self._parts[part]
+            before, after = row.tell()
+            row.look()
+            if before == after:
+                continue
+            if row.kind is PartKind.END:
+                self._end(row, after)
+            for follower, strict in self._followers(row):
+                follower.learn(before, after, strict=strict)
+                if follower.id not in self._changed:
+                    heappush(heap, (follower.flow, follower.number, follower.id))
+                    self._changed[follower.id] = follower
+        self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
+        self._changed.clear()
+
+    def _followers(self, part: SqlitePart) -> list[tuple[SqlitePart, bool]]:
+        found: list[tuple[SqlitePart, bool]] = []
+        for *row, strict in fetch(self._connection, _FOLLOWERS, (part.flow, part.number)):
+            known = self._parts.get(row[0])
+            if known is None:
+                known = self._parts[row[0]] = SqlitePart.of(tuple(row))
+            found.append((known, bool(strict)))
+        return found
+
+    def _end(self, part: SqlitePart, end: Tidings) -> None:
+        """Let the flow end, or go on."""
+        state, at = FlowState.RUNNING, None
+        if end.over:
+            failed = FlowState.CANCELLED if part.cancelled else FlowState.FAILED
+            state, at = failed if end.broken else FlowState.SUCCEEDED, self._now
+        self._connection.execute(_END_FLOW, (part.flow, state.value, at))
+
+
+class Place(NamedTuple):
+    """Where the jobs of a part stand."""
+
+    given: FlowPlace
+    added: FlowPlace
+    last: int
+    """The number of the last job that was given with the flow."""
+    cancelled: bool
+    """They must not start any more."""
+
+    def of(self, seq: int) -> FlowPlace:
+        """Return the place of one of them."""
+        return self.added if seq > self.last else self.given
+
+
+def places_of(connection: apsw.Connection, parts: Iterable[int]) -> dict[int, Place]:
+    """Return the places that these parts are."""
+    found: dict[int, Place] = {}
+    for part, flow, number, last, cancelled in fetch(
+        connection, _PLACES, (seqs_text(list(parts)),)
+    ):
+        given = FlowPlace(FlowId(flow), number)
+        added = FlowPlace(FlowId(flow), number, added=True)
+        found[part] = Place(given, added, last, bool(cancelled))
+    return found

@@ -1,0 +1,210 @@
+"""Storing flows with their parts and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import apsw
+import msgspec
+
+from windlass._core.flows.flow import NewFlow, NewPart
+from windlass._core.flows.part import Decision, Gate, decide
+from windlass._core.job.job import FlowId, JobId, NewJob
+from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
+from windlass._storage.protocol.flows import StartedFlow
+from windlass._storage.shared.job_ids import id_of
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
+from windlass._storage.sqlite.io.rows import Row, fetch, first, ids_text, value_of
+from windlass._storage.sqlite.jobs.insert import (
+    full_row,
+    is_plain,
+    plain_rows,
+    require_limits,
+    store_rows,
+    widened,
+)
+from windlass._storage.sqlite.jobs.unique_keys import find_holder, take_key
+from windlass._storage.sqlite.limits.lanes import LaneChanges
+from windlass.errors import IdConflict, KeyConflict
+
+__all__ = ["start_flows"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
+    _SQL["stored"],
+    _SQL["holder"],
+    _SQL["last_seq"],
+    _SQL["older_id"],
+)
+_ADD_FLOW, _ADD_PART, _ADD_EDGE = _SQL["add_flow"], _SQL["add_part"], _SQL["add_edge"]
+_NOTE_LAST, _PART_IDS = _SQL["note_last"], _SQL["part_ids"]
+_INSERT, _INSERT_PLAIN = _SQL["insert_member"], _SQL["insert_plain_member"]
+_INSERT_MANY, _INSERT_MANY_PLAIN = widened(_INSERT), widened(_INSERT_PLAIN)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def start_flows(
+    connection: apsw.Connection, now: int, flows: Sequence[NewFlow]
+) -> list[StartedFlow]:
+    """`FlowStore.start` at the instant ``now``."""
+    lanes = LaneChanges(connection)
+    answers: list[StartedFlow] = []
+    for flow in flows:
+        stored = _stored(connection, flow)
+        if stored is None:
+            _start(connection, flow, lanes, now)
+        answers.append(stored or StartedFlow(flow.id, created=True))
+    lanes.settle()
+    return answers
+
+
+def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
+    """Return the answer to a flow that is not to be stored."""
+    if first(connection, _STORED, (id_of(JobId(flow.id)),)) is not None:
+        return StartedFlow(flow.id, created=True, repeated=True)
+    holder = None if flow.key is None else value_of(connection, _HOLDER, (flow.key,))
+    return None if holder is None else StartedFlow(FlowId(holder), created=False)
+
+
+def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
+    require_limits(connection, [job for _, job in flow.jobs])
+    expires_at = None if flow.expires is None else add_clamped_us(now, span_us(flow.expires))
+    about = (id_of(JobId(flow.id)), flow.name, now, expires_at, flow.key, flow.tenant)
+    connection.execute(_ADD_FLOW, about)
+    number = connection.last_insert_rowid()
+    open_ = [_is_open(part) for part in flow.parts]
+    _add_parts(connection, number, flow, open_)
+    ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
+    before = value_of(connection, _LAST_SEQ)
+    members = _Members(connection, lanes, now)
+    for part, jobs in groupby(flow.jobs, key=lambda one: one[0]):
+        members.store([job for _, job in jobs], ids[part], blocked=not open_[part])
+    if members.stored < len(flow.jobs):
+        _refuse(connection, [job for _, job in flow.jobs], before)
+    connection.execute(_NOTE_LAST, (number,))
+    with_jobs = {part for part, _ in flow.jobs}
+    changes = PartChanges(connection, now)
+    changes.touch(
+        ids[n] for n, part in enumerate(flow.parts) if n not in with_jobs or not part.after
+    )
+    changes.store()
+
+
+def _is_open(part: NewPart) -> bool:
+    """Return whether its jobs are placed with the start of the flow."""
+    if part.after:
+        return False
+    return decide(part.kind, part.when, Gate()) is Decision.OPEN
+
+
+def _add_parts(
+    connection: apsw.Connection, number: int, flow: NewFlow, open_: Sequence[bool]
+) -> None:
+    totals = [0] * len(flow.parts)
+    for part, _ in flow.jobs:
+        totals[part] += 1
+    counted = [
+        (totals[n], 0 if open_[n] else totals[n], len(part.after))
+        for n, part in enumerate(flow.parts)
+    ]
+    connection.executemany(
+        _ADD_PART,
+        [
+            (number, n, part.name, part.kind.value, part.task, part.when, *counts)
+            for n, (part, counts) in enumerate(zip(flow.parts, counted, strict=True))
+        ],
+    )
+    connection.executemany(
+        _ADD_EDGE,
+        [
+            (number, n, edge.part, int(edge.strict))
+            for n, part in enumerate(flow.parts)
+            for edge in part.after
+        ],
+    )
+
+
+def _refuse(connection: apsw.Connection, jobs: Sequence[NewJob], before: int) -> None:
+    """Name an id that was stored before, or that two jobs of the call have."""
+    seen: set[str] = set()
+    for job in jobs:
+        if job.id in seen:
+            raise IdConflict(job.id)
+        seen.add(job.id)
+    stored = value_of(connection, _OLDER_ID, (ids_text(job.id for job in jobs), before))
+    raise IdConflict(JobId(stored))
+
+
+class _Members:
+    """Stores jobs in the order given. Neighbours of one kind share a statement."""
+
+    def __init__(self, connection: apsw.Connection, lanes: LaneChanges, now: int) -> None:
+        self._connection, self._lanes, self._now = connection, lanes, now
+        self.stored: int = 0
+
+    def store(self, jobs: Sequence[NewJob], part: int, *, blocked: bool) -> None:
+        """Store jobs of one part."""
+        for plain, run in groupby(jobs, is_plain):
+            some, before = list(run), self._connection.total_changes()
+            if plain:
+                rows = self._plain_rows(some, part, blocked=blocked)
+                store_rows(self._connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+                self.stored += self._connection.total_changes() - before
+            else:
+                self._store_full(some, part, blocked=blocked)
+
+    def _plain_rows(self, jobs: Sequence[NewJob], part: int, *, blocked: bool) -> list[Row]:
+        rows = plain_rows(jobs, self._now)
+        if not blocked:
+            return [(*row, part, None, None) for row in rows]
+        return [
+            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, _timing(job))
+            for job, row in zip(jobs, rows, strict=True)
+        ]
+
+    def _store_full(self, jobs: Sequence[NewJob], part: int, *, blocked: bool) -> None:
+        for keyed, run in groupby(jobs, lambda job: job.unique is not None):
+            some = list(run)
+            if keyed:
+                for job in some:
+                    self._store_keyed(job, part, blocked=blocked)
+                continue
+            before = self._connection.total_changes()
+            rows = [self._row(job, part, blocked=blocked) for job in some]
+            store_rows(self._connection, rows, _INSERT, _INSERT_MANY)
+            self.stored += self._connection.total_changes() - before
+
+    def _row(self, job: NewJob, part: int, *, blocked: bool) -> Row:
+        row = full_row(job, None if blocked else self._lanes, self._now)
+        return (*row, part, BLOCKED if blocked else None, _timing(job) if blocked else None)
+
+    def _store_keyed(self, job: NewJob, part: int, *, blocked: bool) -> None:
+        unique = job.unique
+        if unique is None:
+            return
+        holder = find_holder(self._connection, unique.key, self._now)
+        if holder is not None:
+            raise KeyConflict(unique.key, JobId(holder.id.hex()))
+        self._connection.execute(_INSERT, self._row(job, part, blocked=blocked))
+        if self._connection.changes():
+            self.stored += 1
+            seq = self._connection.last_insert_rowid()
+            period = None if unique.period is None else span_us(unique.period)
+            take_key(self._connection, unique.key, seq, period=period, now=self._now)
+
+
+def _timing(job: NewJob) -> str | None:
+    """Return what counts from a blocked job's turn as JSON; None for nothing, as most jobs have."""
+    if job.delay is None and job.at is None and job.expires is None:
+        return None
+    asked: dict[str, int] = {}
+    if job.delay is not None:
+        asked["delay"] = min(span_us(job.delay), LAST_US)
+    elif job.at is not None:
+        asked["at"] = min(to_us(job.at), LAST_US)
+    if job.expires is not None:
+        asked["expires"] = min(span_us(job.expires), LAST_US)
+    return _encode(asked).decode()

@@ -1,0 +1,284 @@
+-- Flows: their parts, and the jobs of the parts.
+
+-- name: insert_member
+-- As `insert` in jobs.sql, in a part.
+INSERT INTO jobs (
+    id, queue, task, ready, lane, priority, due, max_attempts, budget, created_at, expires_at,
+    timeout, key, key_window, key_period, limits, backoff, tags, tenant, principal,
+    correlation_id, trace, parent, on_failure, on_lost, payload, part, flow_state, timing
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_plain_member
+INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, created_at, payload,
+                  part, flow_state, timing)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: last_seq
+SELECT coalesce(max(seq), 0) FROM jobs;
+
+-- name: older_id
+-- One of these ids that was stored before, up to the job ?2.
+SELECT lower(hex(id)) FROM jobs
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND +seq <= ?2 LIMIT 1;
+
+-- name: join
+-- Jobs that were just stored, after the job ?3.
+UPDATE jobs SET part = ?1
+ WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
+
+-- name: any
+SELECT max(number) FROM flows;
+
+-- name: stored
+SELECT 1 FROM flows WHERE id = ?1;
+
+-- name: holder
+-- The running flow that holds a key.
+SELECT lower(hex(id)) FROM flows
+ WHERE key IS NOT NULL AND key = ?1 AND state = 'running'
+ ORDER BY number LIMIT 1;
+
+-- name: add_flow
+INSERT INTO flows (id, name, created_at, expires_at, key, tenant, last_seq)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0);
+
+-- name: add_part
+INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9);
+
+-- name: add_edge
+INSERT INTO edges (flow, part, after, strict) VALUES (?1, ?2, ?3, ?4);
+
+-- name: note_last
+UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE number = ?1;
+
+-- name: part_ids
+SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
+
+-- part: part_columns
+-- As `PartRow.of` reads them.
+SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
+       parts.total, parts.open, parts.blocked, parts.succeeded, parts.failed, parts.cancelled,
+       parts.stopped, parts.skipped, parts.waiting, parts.broken, parts.unneeded,
+       parts.tells_over, parts.tells_broken, parts.tells_unneeded, parts.due, flows.cancelled
+
+-- name: parts
+-- include: part_columns
+  FROM parts JOIN flows ON flows.number = parts.flow
+ WHERE parts.id IN (SELECT value FROM json_each(?1));
+
+-- name: followers
+-- The parts that wait for the part ?2 of the flow ?1.
+-- include: part_columns
+     , edges.strict
+  FROM edges
+  JOIN parts ON parts.flow = edges.flow AND parts.number = edges.part
+  JOIN flows ON flows.number = parts.flow
+ WHERE edges.flow = ?1 AND edges.after = ?2;
+
+-- name: store_part
+UPDATE parts
+   SET total = ?2, open = ?3, blocked = ?4, succeeded = ?5, failed = ?6, cancelled = ?7,
+       stopped = ?8, skipped = ?9, waiting = ?10, broken = ?11, unneeded = ?12, tells_over = ?13,
+       tells_broken = ?14, tells_unneeded = ?15, due = ?16
+ WHERE id = ?1;
+
+-- name: end_flow
+UPDATE flows SET state = ?2, ended_at = ?3 WHERE number = ?1;
+
+-- name: places
+-- Where the jobs of these parts stand, and whether they must not start any more.
+SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq,
+       flows.cancelled AND parts.kind = 'jobs'
+  FROM parts JOIN flows ON flows.number = parts.flow
+ WHERE parts.id IN (SELECT value FROM json_each(?1));
+
+-- name: standing
+-- The flow of a part: whether its members are not requeued one by one, and whether another running
+-- flow holds its key.
+SELECT flows.cancelled OR flows.going,
+       EXISTS (SELECT 1 FROM flows AS other
+                WHERE other.key IS NOT NULL AND other.key = flows.key AND other.state = 'running'
+                  AND other.number <> flows.number)
+  FROM parts JOIN flows ON flows.number = parts.flow
+ WHERE parts.id = ?1;
+
+-- name: is_unsettled
+-- Whether `settle` has something to do at ?1.
+SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
+    OR EXISTS (SELECT 1 FROM flows WHERE swept_part > 0)
+    OR EXISTS (SELECT 1 FROM flows
+                WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
+                  AND expires_at <= ?1);
+
+-- name: late
+SELECT number FROM flows
+ WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL AND expires_at <= ?1;
+
+-- name: due_part
+-- In the order of the graph: what a part before it blocks again must not be passed.
+SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1;
+
+-- name: settleable
+-- Jobs of a part that its flow blocked, stopped or skipped.
+SELECT seq, key, key_window, key_period FROM jobs
+ WHERE flow_state IS NOT NULL AND part = ?1 AND flow_state = ?2
+ ORDER BY seq LIMIT ?3;
+
+-- name: place
+-- At ?2. Those with limits wait in the line of those that are due later: the next claim finds their lanes.
+-- ?3: the last instant.
+UPDATE jobs
+   SET due = coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at),
+       ready = limits IS NULL
+               AND coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at) <= ?2,
+       expires_at = min(?2 + (timing ->> '$.expires'), ?3), flow_state = NULL
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: end_blocked
+-- By the flow: the state ?2 as it is stored of jobs, and ?3 of flows.
+UPDATE jobs
+   SET state = ?2, flow_state = ?3, ready = NULL, finished_at = ?4, reason = ?5,
+       due = coalesce(timing ->> '$.at', min(created_at + (timing ->> '$.delay'), ?6), created_at)
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: block_again
+UPDATE jobs
+   SET state = 0, flow_state = 1, ready = 0, due = ?2, max_attempts = attempt + budget,
+       finished_at = NULL, reason = NULL, cancel_requested = 0
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: leave_ended
+-- It cannot be blocked again: from now on it counts as cancelled.
+UPDATE jobs SET flow_state = NULL, reason = ?2 WHERE seq = ?1;
+
+-- name: forget_due
+UPDATE parts SET due = 0 WHERE id = ?1;
+
+-- name: first_broken
+-- The first part that broke the part ?1.
+SELECT before.name
+  FROM parts
+  JOIN edges ON edges.flow = parts.flow AND edges.part = parts.number AND edges.strict
+  JOIN parts AS before ON before.flow = edges.flow AND before.number = edges.after
+ WHERE parts.id = ?1 AND before.tells_broken
+ ORDER BY edges.id LIMIT 1;
+
+-- name: sweeping
+SELECT number, swept_part, swept_seq FROM flows
+ WHERE swept_part > 0 LIMIT 1;
+
+-- name: sweepable
+SELECT seq, state, flow_state FROM jobs WHERE part = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3;
+
+-- name: next_swept
+-- The part of members after the part ?2.
+SELECT id FROM parts WHERE flow = ?1 AND kind = 'jobs' AND id > ?2 ORDER BY number LIMIT 1;
+
+-- name: note_swept
+UPDATE flows SET swept_part = ?2, swept_seq = ?3 WHERE number = ?1;
+
+-- name: cancel
+UPDATE flows
+   SET cancelled = 1, swept_seq = 0,
+       swept_part = (SELECT min(id) FROM parts WHERE flow = flows.number AND kind = 'jobs')
+ WHERE number = ?1;
+
+-- name: uncancel
+UPDATE flows SET cancelled = 0, swept_part = NULL WHERE number = ?1;
+
+-- name: acted_on
+SELECT number, state, EXISTS (SELECT 1 FROM flows AS other
+                               WHERE other.key IS NOT NULL AND other.key = flows.key
+                                 AND other.state = 'running' AND other.number <> flows.number)
+  FROM flows WHERE id = ?1 AND going = 0;
+
+-- name: members
+-- Those that were given at the start of the flow.
+SELECT jobs.seq, jobs.id, jobs.state, jobs.flow_state, jobs.result, jobs.error_kind,
+       jobs.error_message, jobs.reason
+  FROM flows
+  JOIN parts ON parts.flow = flows.number AND parts.number = ?2
+  JOIN jobs ON jobs.part = parts.id
+ WHERE flows.id = ?1 AND flows.going = 0 AND jobs.seq > ?3 AND jobs.seq <= flows.last_seq
+ ORDER BY jobs.seq LIMIT ?4;
+
+-- part: flow_columns
+-- As `flow_of` reads them.
+SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.ended_at, flows.key,
+       flows.cancelled, flows.expires_at, flows.tenant, total(parts.total), total(parts.open),
+       total(parts.succeeded), total(parts.failed), total(parts.cancelled), total(parts.stopped),
+       total(parts.skipped)
+  FROM flows LEFT JOIN parts ON parts.flow = flows.number AND parts.kind = 'jobs'
+
+-- name: flow
+-- include: flow_columns
+ WHERE flows.id = ?1 AND flows.going = 0
+ GROUP BY flows.number;
+
+-- name: find
+-- include: flow_columns
+ WHERE flows.number IN (SELECT number FROM flows
+                         WHERE going = 0 AND number < :before
+                           AND (:states IS NULL
+                                OR state IN (SELECT value FROM json_each(:states)))
+                           AND (:name IS NULL OR name = :name)
+                           AND (:key IS NULL OR key = :key)
+                           AND (:tenant IS NULL OR tenant = :tenant)
+                         ORDER BY number DESC LIMIT :limit)
+ GROUP BY flows.number
+ ORDER BY flows.number DESC;
+
+-- name: graph
+-- As `part_of` reads them.
+SELECT number, name, kind, task, runs_when, total, blocked, open, succeeded, failed, cancelled,
+       stopped, skipped
+  FROM parts WHERE flow = ?1 ORDER BY number;
+
+-- name: edges
+SELECT part, after, strict FROM edges WHERE flow = ?1 ORDER BY part, id;
+
+-- name: going
+SELECT number FROM flows WHERE going = 1 LIMIT 1;
+
+-- name: let_go
+-- The next flow that ended in the state ?1 before ?2, with its callbacks.
+UPDATE flows SET going = 1
+ WHERE number = (SELECT number FROM flows
+                  WHERE ended_at IS NOT NULL AND state = ?1 AND ended_at < ?2 AND going = 0
+                    AND NOT EXISTS (SELECT 1 FROM parts
+                                     WHERE parts.flow = flows.number AND parts.open > 0)
+                  ORDER BY ended_at LIMIT 1)
+RETURNING number;
+
+-- name: going_jobs
+SELECT jobs.seq, jobs.key FROM parts JOIN jobs ON jobs.part = parts.id
+ WHERE parts.flow = ?1 LIMIT ?2;
+
+-- name: delete_edges
+DELETE FROM edges WHERE flow = ?1;
+
+-- name: delete_parts
+DELETE FROM parts WHERE flow = ?1;
+
+-- name: delete_flow
+DELETE FROM flows WHERE number = ?1;
+
+-- name: recounted
+SELECT number, lower(hex(id)) FROM flows
+ WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
+
+-- name: counted
+-- Of each part of a flow its name, the stored counts, and how many jobs there are. Columns as `_Recount` in
+-- flows/recount.py.
+SELECT parts.id, parts.name, parts.succeeded, parts.failed, parts.cancelled, parts.stopped,
+       parts.skipped, parts.open, parts.blocked, parts.total,
+       total(jobs.state = 2), total(jobs.state = 3 AND jobs.flow_state IS NULL),
+       total(jobs.state IN (4, 5) AND jobs.flow_state IS NULL), total(jobs.flow_state = 2),
+       total(jobs.flow_state = 3), total(jobs.state < 2), total(jobs.flow_state = 1), count(jobs.seq)
+  FROM parts LEFT JOIN jobs ON jobs.part = parts.id
+ WHERE parts.flow = ?1
+ GROUP BY parts.number;

@@ -1,0 +1,131 @@
+"""``windlass flows``, on every durable backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.fixtures import Desk
+from windlass import Flow
+from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
+from windlass._core.flows.flow import Edge, NewPart, PartKind, PartRecord
+from windlass._core.flows.plan import complete
+
+
+def a_chain(desk: Desk, name: str = "import") -> tuple[str, list[str]]:
+    """Start a flow of two jobs in a row; its id, and those of its jobs."""
+    flow = Flow(name, key=name)
+    first = flow.add(desk.pay.call(1), name="first")
+    second = flow.add(desk.pay.call(2), after=first, name="second")
+    run = desk.app.blocking.start(flow)
+    return run.id, [first.id, second.id]
+
+
+def test_flows_are_listed_and_shown(everywhere: Desk) -> None:
+    desk = everywhere
+    assert "has no such flows" in desk("flows", "list").out
+    flow, _ = a_chain(desk)
+    (listed,) = desk("flows", "list", "--json").json
+    assert (listed["id"], listed["name"], listed["state"]) == (flow, "import", "running")
+    assert (listed["total"], listed["open"], listed["key"]) == (2, 2, "import")
+    assert desk("flows", "list", "--state", "failed", "--json").json == []
+    (row,) = desk("flows", "list").rows
+    assert row[1:6] == ["import", "running", "2", "0", "0"]
+    shown = desk("flows", "show", flow)
+    assert [row[:2] for row in shown.rows][-3:] == [
+        ["first", "running"],
+        ["second", "blocked"],
+        ["end", "succeeded"],
+    ] or "second" in shown.out
+    parts = desk("flows", "show", flow, "--json").json["parts"]
+    assert [part["name"] for part in parts] == ["first", "second", "end"]
+    assert parts[1]["after"] == [{"part": 0, "strict": True}]
+
+
+def test_a_flow_is_cancelled_and_retried(everywhere: Desk) -> None:
+    desk = everywhere
+    flow, _ = a_chain(desk)
+    assert desk("flows", "cancel", flow).out == (
+        f"Flow {flow} is cancelled. Running jobs are asked to stop.\n"
+    )
+    desk.work()
+    assert desk("flows", "list", "--json").json[0]["state"] == "cancelled"
+    again = desk("flows", "cancel", flow)
+    assert (again.code, again.out) == (1, f"Flow {flow} has ended: there is nothing to cancel.\n")
+    assert desk("flows", "retry", flow, "--json").json == {"flow": flow, "answer": "done"}
+    desk.work()
+    assert desk("flows", "list", "--json").json[0]["state"] == "succeeded"
+    assert desk("flows", "retry", flow).code == 1
+    whats = [record["what"] for record in desk("audit", "--json").json]
+    assert whats[:2] == ["flows.retry", "flows.cancel"]
+
+
+def test_counts_are_compared_with_the_jobs(everywhere: Desk) -> None:
+    a_chain(everywhere)
+    said = everywhere("flows", "recount")
+    assert (said.code, said.out) == (0, "All counts agree.\n")
+    assert everywhere("flows", "recount", "--json").json == {"wrong": [], "repaired": False}
+
+
+def test_an_unknown_flow_is_refused(desk: Desk) -> None:
+    for order in ("show", "cancel", "retry", "graph"):
+        said = desk("flows", order, "0" * 32)
+        assert said.code == 1
+        assert f"No flow {'0' * 32} is stored." in said.err
+
+
+def test_a_blocked_job_is_explained_by_what_it_waits_for(everywhere: Desk) -> None:
+    _, (first, second) = a_chain(everywhere)
+    (cause,) = everywhere("jobs", "explain", second, "--json").json["causes"]
+    assert cause["code"] == "after_jobs"
+    assert "It waits for 1 of 1 job of first, in flow import." in cause["sentence"]
+    assert first in cause["sentence"]
+
+
+# --- graphs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts() -> list[PartRecord]:
+    asked = [
+        NewPart(name="rows", task="row"),
+        NewPart(name='say "hi"', after=(Edge(0),)),
+        NewPart(name="audit", after=(Edge(0, strict=False),), when="failed"),
+    ]
+    callback = NewPart(name="on_ended", after=(Edge(0, strict=False),))
+    return [
+        PartRecord(
+            number=number,
+            name=part.name,
+            kind=part.kind,
+            task=part.task,
+            when=part.when,
+            after=part.after,
+            total=0 if part.kind is PartKind.END else 3,
+            blocked=0 if number == 0 else 3,
+            open=0 if part.kind is PartKind.END else 3 - (number == 0),
+            succeeded=0,
+            failed=int(number == 0),
+            cancelled=0,
+            stopped=0,
+            skipped=0,
+        )
+        for number, part in enumerate(complete(asked, [callback]))
+    ]
+
+
+def test_a_graph_is_drawn_as_text(parts: list[PartRecord]) -> None:
+    lines = list(as_text(parts))
+    assert lines[0].split() == ["rows", "failed:", "1", "of", "3,", "1", "failed"]
+    assert lines[1].endswith("after rows")
+    assert lines[2].endswith("after rows (any end) if it fails")
+
+
+def test_a_graph_is_drawn_for_graphviz_and_mermaid(parts: list[PartRecord]) -> None:
+    dot, mermaid = "\n".join(as_dot(parts)), "\n".join(as_mermaid(parts))
+    assert "p0 -> p1;" in dot
+    assert "p0 -> p2 [style=dashed];" in dot
+    assert r'label="say \"hi\"\n0 of 3"' in dot
+    assert "p0 --> p1" in mermaid
+    assert "p0 -.-> p2" in mermaid
+    assert "say #quot;hi#quot;" in mermaid
+    assert "p3 -.-> p4" in mermaid  # the end, and the callback after it

@@ -1,0 +1,228 @@
+"""The promises about flows, each checked when an operation has ended.
+
+F1 a member is placed only when its part may open, F2 the stored counts are those of the jobs, F3 a
+flow ends exactly with its last member, F4 nothing stays blocked, F6 a member's success and the jobs
+it adds are stored together, F7 a cancelled flow starts no member, F8 a flow is deleted as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from tests.simulation.framework.history import Ask, Change, JobView, Ledger, Rule
+from tests.simulation.invariants.jobs import ended, started
+from windlass._core.flows.flow import FlowState, NewFlow, PartKind, PartRecord
+from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.state import TERMINAL, State, Verb
+
+__all__ = ["RULES_OF_FLOWS"]
+
+_BAD = {State.FAILED, State.CANCELLED, State.DISCARDED}
+
+
+class Placing(Rule):
+    """F1: a member is placed only when its part may open.
+
+    An operation may do several things one after the other. So a part counts as not over if one of
+    its jobs was open before the operation and still is.
+    """
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        placed = [change for change in changes if _placed(change)]
+        if placed:
+            parts = _Parts(self.ledger, changes)
+            for change in placed:
+                if (why := parts.why_closed(change)) is not None:
+                    self.ledger.object("F1 placing", f"{change.job} was placed by {op}: {why}")
+
+
+class _Parts:
+    """The jobs of all parts before and after one operation."""
+
+    def __init__(self, ledger: Ledger, changes: Sequence[Change]) -> None:
+        self._ledger = ledger
+        before = {change.job: change.before for change in changes}
+        self._jobs: defaultdict[tuple[FlowId, int], list[tuple[JobView, JobView]]]
+        self._jobs = defaultdict(list)
+        for job, view in _members(ledger):
+            if view.flow is not None:
+                was = before.get(job, view) or view
+                self._jobs[view.flow.flow, view.flow.part].append((was, view))
+
+    def why_closed(self, change: Change) -> str | None:
+        """Return why a job must not be placed; None: it may be."""
+        place = None if change.after is None else change.after.flow
+        if place is None:
+            return None
+        flow = self._ledger.asked_flows[place.flow]
+        part = flow.parts[place.part]
+        for edge in part.after:
+            if self._waits(flow, edge.part):
+                return f"{flow.parts[edge.part].name} has not ended"
+            failed = self._has(flow.id, edge.part, {State.FAILED})
+            if edge.strict and failed and part.when == "succeeded":
+                return f"{flow.parts[edge.part].name} has failed"
+        needed = part.when == "succeeded" or any(self._may_fail(flow, e.part) for e in part.after)
+        return None if needed else "nothing has failed"
+
+    def _waits(self, flow: NewFlow, number: int) -> bool:
+        """Whether a part was not over at any time of the operation."""
+        jobs = self._jobs[flow.id, number]
+        if jobs:
+            return any(w.state not in TERMINAL and v.state not in TERMINAL for w, v in jobs)
+        part = flow.parts[number]
+        # A part without jobs passes a failure on at once, and the end of a flow does not.
+        if part.kind is not PartKind.END and self._may_fail(flow, number):
+            return False
+        return any(self._waits(flow, edge.part) for edge in part.after)
+
+    def _may_fail(self, flow: NewFlow, number: int) -> bool:
+        """Whether a part, or one that it waits for, had a job that ended badly at some time."""
+        graph = self._ledger.flows.get(flow.id)
+        if graph is None or graph.flow.cancel_requested or self._has(flow.id, number, _BAD):
+            return True
+        return any(self._may_fail(flow, edge.part) for edge in flow.parts[number].after)
+
+    def _has(self, flow: FlowId, number: int, states: set[State]) -> bool:
+        """Whether a job of the part was in one of these states before the operation or is now;
+        a failure counts if it is there all the time.
+        """
+        both = all if states == {State.FAILED} else any
+        return any(both(v.state in states for v in views) for views in self._jobs[flow, number])
+
+
+class Counting(Rule):
+    """F2, F3: counts and the flow's state follow from the jobs after every operation."""
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        found: defaultdict[tuple[FlowId, int], Counter[str]] = defaultdict(Counter)
+        for _, view in _members(self.ledger):
+            if view.flow is not None:
+                counts = found[view.flow.flow, view.flow.part]
+                counts["total"] += 1
+                counts["open"] += view.state not in TERMINAL
+                counts["blocked"] += view.blocked
+                counts[view.state.value] += 1
+        for flow, graph in self.ledger.flows.items():
+            for part in graph.parts:
+                self._check_part(flow, part, found[flow, part.number], op)
+            kinds = {part.number for part in graph.parts if part.kind is PartKind.JOBS}
+            open_ = sum(found[flow, number]["open"] for number in kinds)
+            if (graph.flow.state is FlowState.RUNNING) != bool(open_):
+                what = f"{flow} is {graph.flow.state} by {op}, and {open_} members are open"
+                self.ledger.object("F3 ends", what)
+            if (graph.flow.ended_at is None) != (graph.flow.state is FlowState.RUNNING):
+                self.ledger.object("F3 ends", f"{graph.flow} has the wrong end")
+
+    def _check_part(self, flow: FlowId, part: PartRecord, found: Counter[str], op: str) -> None:
+        stored = {
+            "total": part.total,
+            "open": part.open,
+            "blocked": part.blocked,
+            "succeeded": part.succeeded,
+            "failed": part.failed,
+        }
+        wrong = {
+            name: (stored[name], found[name]) for name in stored if stored[name] != found[name]
+        }
+        others = part.cancelled + part.stopped + part.skipped
+        if others != found["cancelled"] + found["discarded"]:
+            wrong["cancelled"] = others, found["cancelled"] + found["discarded"]
+        if wrong:
+            self.ledger.object("F2 counts", f"{flow} {part.name} after {op}: {wrong}")
+
+
+class Adding(Rule):
+    """F6: what a member adds is stored with its success, as a member of its part, or not at all."""
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        successes = {
+            (change.job, change.before.claim_number): change
+            for change in changes
+            if change.before is not None and ended(change) is Verb.SUCCEED
+        }
+        for job, cause in self.ledger.causes.items():
+            success = successes.get(cause)
+            if success is None or success.after is None or success.after.flow is None:
+                continue
+            place, view = success.after.flow, self.ledger.jobs.get(job)
+            graph = self.ledger.flows.get(place.flow)
+            if view is None:
+                if graph is None or not graph.flow.cancel_requested:
+                    self.ledger.object("F6 added", f"{cause} succeeded by {op} without {job}")
+            elif view.flow is None or (view.flow.flow, view.flow.part) != (place.flow, place.part):
+                self.ledger.object("F6 added", f"{job} of {cause} is at {view.flow}, not {place}")
+            else:
+                self.ledger.count("added to a flow")
+
+
+class Cancelling(Rule):
+    """F7: from its cancel on, a flow starts no member."""
+
+    def job_changed(self, change: Change) -> None:
+        after = change.after
+        if not started(change) or after is None or after.flow is None:
+            return
+        graph = self.ledger.flows_before.get(after.flow.flow)
+        if graph is None or not graph.flow.cancel_requested:
+            return
+        if graph.parts[after.flow.part].kind is PartKind.JOBS:
+            self.ledger.object("F7 cancelled flow", f"{change.job} was started by {change.op}")
+
+
+class Deleting(Rule):
+    """F8: a flow is deleted with all its jobs, and no job of it before."""
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        gone = {
+            change.before.flow.flow
+            for change in changes
+            if change.after is None and change.before is not None and change.before.flow is not None
+        }
+        gone |= self.ledger.flows_before.keys() - self.ledger.flows.keys()
+        for flow in sorted(gone):
+            self.ledger.count("flow deleted")
+            left = [
+                job for job, view in _members(self.ledger) if view.flow and view.flow.flow == flow
+            ]
+            if left or flow in self.ledger.flows:
+                self.ledger.object("F8 deletion", f"{op} left {left} of {flow}")
+
+
+class Resting(Rule):
+    """F4: in a world at rest no flow runs; and none that was acknowledged is lost."""
+
+    async def close(self, ask: Ask) -> None:
+        ledger = self.ledger
+        for flow, graph in ledger.flows.items():
+            if graph.flow.state is FlowState.RUNNING:
+                ledger.object("F4 rest", f"{flow} runs in a world at rest")
+            ledger.count(f"flow {graph.flow.state}")
+        recount = await ask("flows.recount", limit=10_000)
+        if recount.wrong:
+            ledger.object("F2 counts", f"{recount.wrong}")
+        for flow in sorted(ledger.acknowledged_flows - ledger.flows.keys()):
+            jobs = [job.id for _, job in ledger.asked_flows[flow].jobs]
+            if lost := [job for job in jobs if job not in ledger.deleted]:
+                ledger.object("1 no loss", f"{lost} of {flow} are not there")
+
+
+def _placed(change: Change) -> bool:
+    """Whether a blocked job, or one that its flow had ended, came among the others."""
+    before, after = change.before, change.after
+    if before is None or after is None or after.flow is None or after.blocked:
+        return False
+    if after.state in TERMINAL:
+        return False
+    by_flow = change.op in {"claim", "settle", "apply"} and before.state in TERMINAL
+    return before.blocked or by_flow
+
+
+def _members(ledger: Ledger) -> Iterator[tuple[JobId, JobView]]:
+    return ((job, view) for job, view in ledger.jobs.items() if view.flow is not None)
+
+
+RULES_OF_FLOWS: list[type[Rule]] = [
+    *(Placing, Counting, Adding, Cancelling, Deleting, Resting),
+]

@@ -1,0 +1,1 @@
+"""Broken stores for the tests of `FlowStore`."""
