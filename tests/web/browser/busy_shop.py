@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass import Backoff, Context, GiveUp, Limit, Rate, Throttled, Windlass
+from windlass import Backoff, Context, Flow, GiveUp, Limit, Rate, Throttled, Windlass, ended
 from windlass._app.parts import parts_of
-from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.limits.breaker import Breaker
 from windlass._core.schedule.rules import Cron, Every
@@ -37,6 +37,9 @@ class BusyShop(msgspec.Struct, frozen=True):
     scheduled: JobId
     huge: JobId
     worker: str
+    flow: FlowId
+    large_flow: FlowId
+    """It has more parts than a picture shows."""
 
 
 @asynccontextmanager
@@ -120,6 +123,7 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
                 await until(app, again.id, lambda found: found.error is not None)
                 await until(app, slow.id, lambda found: found.progress is not None)
             await measured_for_hours(app)
+            flow, large_flow = await flows_under_way(app)
             yield BusyShop(
                 app=app,
                 succeeded=jobs[0].id,
@@ -129,9 +133,35 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
                 scheduled=later.id,
                 huge=huge.id,
                 worker=worker.id,
+                flow=flow,
+                large_flow=large_flow,
             )
         finally:
             held.set()
+
+
+async def flows_under_way(app: Windlass) -> tuple[FlowId, FlowId]:
+    """Start two flows that wait for jobs of the next hour: one of a few parts, one of many."""
+    send = app.tasks["shop.mail.send_receipt"]
+    later = send.options(delay=3600)
+    small = Flow("monthly statements", key="statements:12", on_failed=send.call("ops@example.org"))
+    first = small.add(send.call("first@example.org"))
+    rows = small.map_calls(
+        [later.call(f"{n}@example.org") for n in range(20)], after=first, name="one per customer"
+    )
+    group = small.group("all regions with a long name")
+    for region in ("north", "south"):
+        group.add(send.call(f"{region}@example.org"), after=ended(rows), name=f"region {region}")
+    small.add(send.call("report@example.org"), after=group, name="report")
+    run = await app.start(small)
+    await until(app, first.id, lambda found: found.state is State.SUCCEEDED)
+    large = Flow("many regions")
+    begin = large.add(later.call("begin@example.org"))
+    for region in range(4):
+        node = large.add(send.call("a@example.org"), after=begin, name=f"region {region}")
+        for step in range(20):
+            large.add(send.call(f"{step}@example.org"), after=node, name="row")
+    return run.id, (await app.start(large)).id
 
 
 async def measured_for_hours(app: Windlass) -> None:

@@ -14,7 +14,9 @@ from tests.web.browser.busy_shop import until
 from tests.web.browser.conftest import Scene
 from tests.web.browser.driver import CHROMIUM, Watched
 from tests.web.browser.page_walk import walking
-from windlass import Rate, Windlass
+from windlass import Flow, Rate, Windlass
+from windlass._app.parts import parts_of
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._core.schedule.rules import Every
@@ -35,6 +37,8 @@ ORDERS: Mapping[str, str] = {
     "/jobs/cancel": "jobs.cancel",
     "/jobs/requeue": "jobs.requeue",
     "/jobs/discard": "jobs.discard",
+    "/flows/cancel": "flows.cancel",
+    "/flows/retry": "flows.retry",
     "/errors/requeue": "jobs.requeue",
     "/errors/discard": "jobs.discard",
     "/queues/pause": "queues.pause",
@@ -170,6 +174,24 @@ async def test_a_job_is_edited_run_copied_deleted_cancelled_requeued_and_discard
         await clerk.tab.open(f"/jobs/{wrong.id}")
         await clerk.order("/jobs/discard", "Discard", "Discard job", "The job is discarded.")
         assert (await app.admin.jobs.get(wrong.id)).state is State.DISCARDED
+
+
+async def test_a_flow_is_cancelled_and_retried(scene: Scene) -> None:
+    app = scene.shop.app
+    send = app.tasks["shop.mail.send_receipt"]
+    flow = Flow("walked through")
+    flow.add(send.call("b@example.org"), after=flow.add(send.options(delay=7200).call("a@x.org")))
+    run = await app.start(flow)
+    async with ordering(scene, "/flows/") as clerk:
+        page = await clerk.tab.open(f"/flows/{run.id}")
+        badge = page.locator("h1 .badge").first
+        await clerk.order("/flows/cancel", "Cancel", "Cancel flow", "Flow walked through is")
+        await (await parts_of(app).storage()).flows.settle(10)  # as workers do, from time to time
+        await expect(badge).to_have_text("cancelled")  # the page follows by itself
+        await expect(page.locator(".graph .box.end .state")).to_have_text("cancelled")
+        await clerk.order("/flows/retry", "Retry", "Retry flow", "is running again.")
+        await expect(badge).to_have_text("succeeded")
+        assert (await run.refresh()).state is FlowState.SUCCEEDED
 
 
 async def test_ticked_jobs_and_all_that_match_are_asked_for_with_their_number(

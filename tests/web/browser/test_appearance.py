@@ -37,12 +37,13 @@ ALIKE = {
     "job-scheduled",
     "job-huge",
     "requeue",
+    "cancel-flow",
     "schedule-run",
     "limit-set",
     "breaker-set",
 }
 """Made of the same parts as others: axe is not asked again."""
-CARDS = {"overview", "jobs", "job-failed", "queues", "schedule-edit", "workers"}
+CARDS = {"overview", "jobs", "job-failed", "flow", "queues", "schedule-edit", "workers"}
 """What axe sees on a phone, too: there the tables are cards, and the rest is as it is on a desk."""
 RUN = """async (rules) => {
   const told = await axe.run(document, {runOnly: rules, resultTypes: ["violations"]});
@@ -113,8 +114,14 @@ async def test_pages_about_jobs_look_right_everywhere(scene: Scene) -> None:
     assert await seen(scene, pages) == []
 
 
+async def test_pages_about_flows_look_right_everywhere(scene: Scene) -> None:
+    pages = {name: path for name, path in scene.pages.items() if path.startswith("/flows")}
+    assert await seen(scene, pages) == []
+
+
 async def test_other_pages_look_right_everywhere(scene: Scene) -> None:
-    pages = {name: path for name, path in scene.pages.items() if not path.startswith("/jobs")}
+    elsewhere = ("/jobs", "/flows")
+    pages = {name: path for name, path in scene.pages.items() if not path.startswith(elsewhere)}
     assert await seen(scene, pages) == []
 
 
@@ -134,7 +141,12 @@ async def test_the_way_in_looks_right_everywhere(scene: Scene) -> None:
 
 async def test_no_page_is_left_out(scene: Scene) -> None:
     """A page that nobody looks at in a browser is one whose script may be broken."""
-    known = {urlsplit(path).path for path in scene.pages.values()} | {"/", "/jobs/{job}"}
+    known = {urlsplit(path).path for path in scene.pages.values()} | {
+        "/",
+        "/jobs/{job}",
+        "/flows/{flow}",
+        "/flows/{flow}/parts/{part}",
+    }
     pages = {
         route.path
         for route in ROUTES

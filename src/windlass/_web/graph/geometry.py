@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,6 @@ _BETWEEN = 44.0
 _ROOM = 2.0
 """More for each line between them …"""
 _MOST_ROOM = 120.0
-_PASSES = 4
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -107,7 +106,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float], gap: float = GAP) 
 
 
 def _middles(columns: Columns, heights: Sequence[Sequence[float]]) -> dict[int, float]:
-    """Draw each node to the middle of its neighbours, from the left, from the right, and again."""
+    """Draw each node to the middle of its neighbours in the layer before or after."""
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
     for line in columns.lines:
@@ -117,19 +116,28 @@ def _middles(columns: Columns, heights: Sequence[Sequence[float]]) -> dict[int, 
     for column, tall in zip(columns.columns, heights, strict=True):
         packed = spread([0.0] * len(column), tall)
         middles.update(zip(column, packed, strict=True))
-    for turn in range(_PASSES):
-        neighbours = after if turn % 2 else before
-        order = range(len(heights) - 1, -1, -1) if turn % 2 else range(len(heights))
-        for layer in order:
+
+    def draw(layers: Iterable[int], neighbours: Mapping[int, Sequence[int]]) -> None:
+        for layer in layers:
             column = columns.columns[layer]
-            wanted = [_mean([middles[other] for other in neighbours.get(node, ())], middles[node])
-                      for node in column]  # fmt: skip
+            wanted = [_pull(middles[node], neighbours.get(node, ()), middles) for node in column]
             middles.update(zip(column, spread(wanted, heights[layer]), strict=True))
+
+    last = len(heights)
+    tallest = max(range(last), key=lambda layer: sum(heights[layer]), default=0)
+    draw(range(last), before)
+    draw(range(last - 1, -1, -1), after)
+    # From the tallest layer, which has the least freedom, to both sides: chains become straight.
+    draw(range(tallest + 1, last), before)
+    draw(range(tallest - 1, -1, -1), after)
     return middles
 
 
-def _mean(values: Sequence[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
+def _pull(own: float, neighbours: Sequence[int], middles: Mapping[int, float]) -> float:
+    """Return the middle of its neighbours; without any, where it is."""
+    if not neighbours:
+        return own
+    return sum(middles[other] for other in neighbours) / len(neighbours)
 
 
 def _lefts(columns: Columns, widths: Sequence[float]) -> list[float]:

@@ -48,7 +48,7 @@ class PartLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The kind of part, and when it runs."""
-        kind = {PartKind.JOIN: "join", PartKind.END: "end", PartKind.CALLBACK: "callback"}
+        kind = {PartKind.JOIN: "join", PartKind.CALLBACK: "callback"}
         words = (kind.get(self.part.kind, ""), _AFTER[self.part.when])
         return ", ".join(word for word in words if word)
 
