@@ -8,8 +8,8 @@ import pytest
 from redis import Redis
 
 from tests.servers.fresh import new_name
-from tests.storage.redis.flows.flow_worlds import FlowWorld
 from tests.storage.comparison.test_backends import RANDOM
+from tests.storage.redis.flows.flow_worlds import FlowWorld
 from tests.storage.redis.key_checker import disorder
 from windlass._storage.redis import open_redis
 from windlass.testing._clock import VirtualClock
