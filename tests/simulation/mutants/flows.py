@@ -10,7 +10,7 @@ from tests.simulation.mutants.jobs import Patch, mutant
 from windlass._core.flows.part import Decision, Tidings
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory.flows.flows import MemoryFlows
-from windlass._storage.memory.flows.rows import FlowRow, FlowRows, PartRow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.apply import ApplyRules
@@ -20,7 +20,7 @@ from windlass._storage.memory.jobs.apply import ApplyRules
 def a_part_opens_with_the_first_end_before_it(patch: Patch) -> None:
     add = FlowRows.add
 
-    def impatient(self: FlowRows, *asked: Any) -> FlowRow:
+    def impatient(self: FlowRows, *asked: Any) -> MemoryFlow:
         flow = add(self, *asked)
         for part in flow.parts:
             part.gate.waiting = min(part.gate.waiting, 1)
@@ -31,12 +31,12 @@ def a_part_opens_with_the_first_end_before_it(patch: Patch) -> None:
 
 @mutant("memory", "F1 placing", flows=True)
 def a_failure_does_not_matter_to_those_that_wait_for_it(patch: Patch) -> None:
-    learn = PartRow.learn
+    learn = MemoryPart.learn
 
-    def lenient(self: PartRow, before: Tidings, after: Tidings, *, strict: bool) -> None:
+    def lenient(self: MemoryPart, before: Tidings, after: Tidings, *, strict: bool) -> None:
         learn(self, before, after, strict=False)
 
-    patch(PartRow, "learn", lenient)
+    patch(MemoryPart, "learn", lenient)
 
 
 @mutant("memory", "F2 counts", flows=True)
@@ -48,7 +48,7 @@ def a_requeued_member_still_counts_as_ended(patch: Patch) -> None:
 def a_flow_that_continues_stays_ended(patch: Patch) -> None:
     end = FlowRows._end
 
-    def once(self: FlowRows, flow: FlowRow, told: Tidings, now: datetime) -> None:
+    def once(self: FlowRows, flow: MemoryFlow, told: Tidings, now: datetime) -> None:
         if told.over:
             end(self, flow, told, now)
 
@@ -59,7 +59,7 @@ def a_flow_that_continues_stays_ended(patch: Patch) -> None:
 def a_failure_stops_nothing(patch: Patch) -> None:
     look = FlowRows.look
 
-    def forgetful(self: FlowRows, part: PartRow) -> None:
+    def forgetful(self: FlowRows, part: MemoryPart) -> None:
         look(self, part)
         if part.decision is Decision.STOP:
             self.due.pop((part.flow.asked.id, part.number), None)
@@ -78,7 +78,7 @@ def what_a_member_adds_belongs_to_no_flow(patch: Patch) -> None:
 
 @mutant("memory", "F7 cancelled flow", flows=True)
 def a_cancel_reaches_running_members_only(patch: Patch) -> None:
-    def sweep(self: FlowRules, flow: FlowRow, limit: int, now: datetime) -> int:
+    def sweep(self: FlowRules, flow: MemoryFlow, limit: int, now: datetime) -> int:
         for seq in flow.members():
             if self._db.rows[seq].state is State.RUNNING:
                 self._db.rows[seq].request_cancel()
@@ -86,12 +86,12 @@ def a_cancel_reaches_running_members_only(patch: Patch) -> None:
         return 1
 
     patch(FlowRules, "_sweep", sweep)
-    patch(PartRow, "is_cancelled", property(lambda part: False))
+    patch(MemoryPart, "is_cancelled", property(lambda part: False))
 
 
 @mutant("memory", "F8 deletion", flows=True)
 def callbacks_are_left_when_their_flow_is_deleted(patch: Patch) -> None:
-    def delete(self: MemoryFlows, flow: FlowRow) -> int:
+    def delete(self: MemoryFlows, flow: MemoryFlow) -> int:
         self._db.flows.remove(flow)
         for seq in flow.members():
             self._db.remove(self._db.rows[seq])

@@ -12,7 +12,7 @@ from tests.storage.redis.key_checker import disorder
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.state import State
 from windlass._core.job.transition import succeed
-from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.shared.job_ids import known_id

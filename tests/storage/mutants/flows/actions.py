@@ -156,7 +156,7 @@ class StaysCancelled(MemoryFlows):
 class CancelsAfterTheRetry(MemoryFlows):
     """A cancel reaches members after the retry of their flow."""
 
-    def _retry(self, flow: FlowRow, now: datetime) -> ActionResult:
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
         answer = super()._retry(flow, now)
         self._db.flows.sweeping[flow.asked.id] = flow
         return answer
