@@ -144,7 +144,7 @@ class FlowWorld:
         total = self._chance.randint(1, 5)
         claimed = [(await store.jobs.claim("w1", WANTS, total=total)).jobs for store in self._both]
         places = [[(job.claim.job, job.claim.number, job.flow) for job in jobs] for jobs in claimed]
-        assert places[0] == places[1]
+        assert places[0] == places[1], claimed
         self._running += zip(*claimed, strict=True)
 
     async def _apply(self) -> None:
