@@ -342,6 +342,9 @@ expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
 local settled = settling.run(SETTLED)
+if settled > 0 then
+  settle_lanes() -- for this claim to find those with limits
+end
 for i = 5, #ARGV, 2 do
   serve(ARGV[i], tonumber(ARGV[i + 1]))
 end
