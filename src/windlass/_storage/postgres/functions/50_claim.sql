@@ -1,5 +1,15 @@
 -- Giving ready jobs to workers.
 
+-- Where a member stands, for `extras_of`. A function of its own: with a subquery in it that one would be
+-- called for every job, in place of being put into the statement.
+CREATE OR REPLACE FUNCTION place_of(p_part bigint, p_added boolean) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
+                             CASE WHEN p_added THEN 'added' END)
+              FROM parts p WHERE p.id = p_part);
+END $$;
+
 -- What few jobs carry, for `claim_jobs`; NULL for one that carries nothing. The last of a member: its
 -- flow's id, the number of its part, and whether it was added.
 CREATE OR REPLACE FUNCTION extras_of(j jobs) RETURNS text[]
@@ -11,11 +21,7 @@ LANGUAGE sql STABLE AS $$
                            j.backoff, j.error_kind, j.error_message, j.tenant, j.principal,
                            j.correlation_id, j.trace, j.tags]
                      || CASE WHEN j.part IS NOT NULL
-                             THEN ARRAY[j.on_failure, j.on_lost,
-                                        (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''),
-                                                          p.number,
-                                                          CASE WHEN j.added THEN 'added' END)
-                                           FROM parts p WHERE p.id = j.part)]
+                             THEN ARRAY[j.on_failure, j.on_lost, place_of(j.part, j.added)]
                              WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
                              WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
            END
@@ -129,7 +135,9 @@ BEGIN
     -- Declaring a worker dead and a claim need not exclude each other: every sweep ends the claims of workers that are not
     -- live, also those of a claim that raced it.
     SELECT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live'),
-           has_due_parts(v_now)
+           EXISTS (SELECT 1 FROM parts p WHERE p.due)
+           OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= v_now)
+           OR EXISTS (SELECT 1 FROM member_ends)
       INTO v_live, v_due_flows;
     IF NOT v_live THEN
         number := 0;

@@ -250,11 +250,12 @@ END $$;
 
 -- Whether there is something to settle: three looks into indexes that are nearly always empty.
 CREATE OR REPLACE FUNCTION has_due_parts(p_now timestamptz) RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT 1 FROM parts p WHERE p.due)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM parts p WHERE p.due)
         OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= p_now)
-        OR EXISTS (SELECT 1 FROM member_ends)
-$$;
+        OR EXISTS (SELECT 1 FROM member_ends);
+END $$;
 
 -- `FlowStore.settle`, in a transaction that may hold any rows by now. p_now: the store's.
 CREATE OR REPLACE FUNCTION settle_some(p_limit integer, p_now timestamptz) RETURNS integer
