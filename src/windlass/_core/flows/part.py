@@ -149,9 +149,8 @@ def tidings(
         unneeded = over and counts.skipped == counts.total
         return Tidings(over, bool(counts.failures), unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)
-    return Tidings(
-        decision is not Decision.WAIT, decision is Decision.STOP, decision is Decision.SKIP
-    )
+    # A failure is told at once, the end only when nothing is open: a lenient follower waits for it.
+    return Tidings(not gate.waiting, decision is Decision.STOP, decision is Decision.SKIP)
 
 
 def is_due(

@@ -263,3 +263,15 @@ class DiscardsCountAgain(MemoryDatabase):
             self.part_of(row).count(row.seq, ended, 1)
         else:
             super()._end_member(row, ended, now)
+
+
+@fails(FlowFailureConformance.test_a_lenient_follower_waits_for_the_end_of_a_whole_group)
+class GroupsEndWithTheirFirstFailure(FlowRows):
+    """A group has ended for those after it when one of its parts has failed."""
+
+    def spread(self, part: MemoryPart, now: datetime) -> None:
+        super().spread(part, now)
+        for join in [one for one in part.flow.parts if one.asked.kind is PartKind.JOIN]:
+            if join.gate.broken and join.gate.waiting:
+                join.gate.waiting = 0
+                super().spread(join, now)

@@ -68,13 +68,14 @@ DECLARE
     v_part record;
 BEGIN
     WHILE v_work <> '{}' LOOP
-        SELECT s.*, s.empty AND s.decision <> 0 OR NOT s.empty AND s.open = 0 AS over,
+        -- A part without jobs tells a failure at once, its end only when nothing is open.
+        SELECT s.*, s.empty AND s.waiting = 0 OR NOT s.empty AND s.open = 0 AS over,
                CASE WHEN s.empty THEN s.decision = 2 ELSE s.failures > 0 END AS broken,
                CASE WHEN s.empty THEN s.decision = 3
                     ELSE s.open = 0 AND s.skipped = s.total END AS unneeded
           INTO v_part
           FROM (SELECT p.id, p.kind, p.empty, p.feeds, p.feeds_strict, p.told_over,
-                       p.told_broken, p.told_unneeded,
+                       p.told_broken, p.told_unneeded, p.waiting,
                        decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded,
                                    v_cancelled) AS decision,
                        c.total, c.open, c.skipped, c.failed + c.cancelled + c.stopped AS failures

@@ -334,6 +334,23 @@ class FlowFailureConformance:
         assert (await state(storage, plan)).state is FlowState.FAILED
         assert await agree(storage)
 
+    async def test_a_lenient_follower_waits_for_the_end_of_a_whole_group(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        plan.part("a")
+        plan.part("b")
+        plan.join("group", after=["a", "b"])
+        plan.part("c", ended=["group"])
+        await start(storage, plan)
+        first, second = await claim(storage, 2)
+        await finish(storage, first, failing=["a"])
+        await settle(storage)
+        assert await claim(storage) == []
+        await finish(storage, second)
+        assert await run_all(storage) == ["c"]
+        assert await agree(storage)
+
     async def test_a_failed_group_stops_what_waits_for_the_group(self, storage: Storage) -> None:
         plan = Plan()
         plan.part("a")

@@ -31,7 +31,8 @@ function parts.tidings(part, cancelled)
       + (over and part.skipped == part.total and UNNEEDED or 0)
   end
   local decision = parts.decide(part, cancelled)
-  return (decision ~= 'wait' and OVER or 0) + (decision == 'stop' and BROKEN or 0)
+  -- A failure is told at once, the end only when nothing is open: a lenient follower waits for it.
+  return (part.waiting == 0 and OVER or 0) + (decision == 'stop' and BROKEN or 0)
     + (decision == 'skip' and UNNEEDED or 0)
 end
 
