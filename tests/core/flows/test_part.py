@@ -143,7 +143,8 @@ def test_a_part_was_not_needed_if_none_of_its_jobs_was() -> None:
     [
         (Gate(waiting=1), NOTHING),
         (Gate(), OVER),
-        (Gate(waiting=1, broken=1), OVER._replace(broken=True)),
+        (Gate(waiting=1, broken=1), NOTHING._replace(broken=True)),
+        (Gate(broken=1), OVER._replace(broken=True)),
         (Gate(unneeded=1), OVER._replace(unneeded=True)),
     ],
 )

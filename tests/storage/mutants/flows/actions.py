@@ -281,3 +281,24 @@ class TakesTheLastPart(MemoryFlows):
         found = self._db.flows.by_id.get(flow)
         last = part if found is None else min(part, len(found.parts) - 1)
         return await super().members(flow, last, after=after, limit=limit)
+
+
+@fails(FlowCancelConformance.test_a_retried_flow_runs_in_the_order_of_its_parts)
+class SettlesTheLastPartFirst(FlowRules):
+    """Parts are settled against the order of the graph."""
+
+    def next_part(self) -> MemoryPart:
+        return max(self._db.flows.due.values(), key=lambda due: due.number)
+
+
+@fails(FlowRetryConformance.test_a_stopped_member_that_still_holds_its_key_comes_back)
+class TakesItsOwnKeyForAnothers(FlowRules):
+    """A stopped member whose key is still its own stays cancelled."""
+
+    def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
+        if self._db.holds_key(row, now):
+            part.count(row.seq, MemberEnd.STOPPED, -1)
+            part.count(row.seq, MemberEnd.CANCELLED, 1)
+            self._db.flows.spread(part, now)
+        else:
+            super()._block_again(part, row, now)

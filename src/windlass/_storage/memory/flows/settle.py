@@ -27,10 +27,14 @@ class FlowRules:
         while done < limit and self._db.flows.sweeping:
             done += self._sweep(next(iter(self._db.flows.sweeping.values())), limit - done, now)
         while done < limit and self._db.flows.due:
-            # In the order of the graph: what a part before it blocks again must not be passed.
-            part = min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
-            done += self.settle_part(part, limit - done, now)
+            done += self.settle_part(self.next_part(), limit - done, now)
         return done
+
+    def next_part(self) -> MemoryPart:
+        """Return the due part to settle, in the order of the graph: what a part before it blocks
+        again must not be passed.
+        """
+        return min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
 
     def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         """Do what the part's numbers say with up to ``limit`` of its jobs."""
