@@ -104,7 +104,7 @@ async def test_wrong_counts_are_found_and_put_right(
     plan = a_chain()
     await start(storage, plan)
     (job,) = await claim(storage)
-    (place,) = [name for name in server.hkeys(key + "parts") if name.endswith(b"\0\0\0\0")]
+    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\0")]
     counts = server.hget(key + "parts", place)
     await end(storage, succeed(job, by="w1", result=None))
     server.hset(key + "parts", place, counts)

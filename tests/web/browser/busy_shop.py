@@ -157,8 +157,8 @@ async def flows_under_way(app: Windlass) -> tuple[FlowId, FlowId]:
     await until(app, first.id, lambda found: found.state is State.SUCCEEDED)
     large = Flow("many regions")
     begin = large.add(later.call("begin@example.org"))
-    for region in range(4):
-        node = large.add(send.call("a@example.org"), after=begin, name=f"region {region}")
+    for number in range(4):
+        node = large.add(send.call("a@example.org"), after=begin, name=f"region {number}")
         for step in range(20):
             large.add(send.call(f"{step}@example.org"), after=node, name="row")
     return run.id, (await app.start(large)).id

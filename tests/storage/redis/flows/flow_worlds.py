@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -44,7 +45,7 @@ MOST = 1000
 WANTS = [Want("default", MOST), Want("other", MOST)]
 
 
-def random_job(chance: random.Random, task: str, **asked: object) -> NewJob:
+def random_job(chance: random.Random, task: str, **asked: Any) -> NewJob:
     """Return a job that is plain, or has a delay, an expiry, a limit or another queue."""
     job = NewJob(id=new_job_id(), task=task, **asked)
     match chance.randrange(8):
@@ -176,19 +177,18 @@ class FlowWorld:
         if not self._jobs:
             return
         ids = self._chance.sample(self._jobs, min(len(self._jobs), self._chance.randint(1, 4)))
-        order: JobAction = self._chance.choice(
-            [
-                Requeue(),
-                Requeue(),
-                Cancel(),
-                Discard("no"),
-                RunNow(),
-                Delete(),
-                Edit(priority=3),
-                Edit(queue="other"),
-                Edit(due=self._clock.now()),
-            ]
-        )
+        orders: list[JobAction] = [
+            Requeue(),
+            Requeue(),
+            Cancel(),
+            Discard("no"),
+            RunNow(),
+            Delete(),
+            Edit(priority=3),
+            Edit(queue="other"),
+            Edit(due=self._clock.now()),
+        ]
+        order = self._chance.choice(orders)
         note = a_note()
         answers = [list(await store.orders.order(order, ids, note)) for store in self._both]
         assert answers[0] == answers[1], order
