@@ -20,4 +20,4 @@ LIMITED = {
     "tenants": f"{TENANTS:,} tenants, two jobs each",
     "rate": "a rate that never closes",
 }
-"""What the limited ones among them are called in tables."""
+"""Titles of the limited kinds, for tables."""

@@ -172,7 +172,7 @@ class Ledger:
         self.asked: dict[JobId, NewJob] = {}
         """Every job anybody ever tried to insert."""
         self.causes: dict[JobId, tuple[JobId, int]] = {}
-        """Which claim's end somebody tried to insert a job for."""
+        """The claims whose ends carried a job, by the id of that job."""
         self.acknowledged: set[JobId] = set()
         """Those whose producer was told that they are stored."""
         self.unheard: set[JobId] = set()
