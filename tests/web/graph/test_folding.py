@@ -65,10 +65,11 @@ def grouped(groups: int, size: int) -> list[PartRecord]:
     for group in range(groups):
         first = len(parts)
         before = [first - 1] if group else []
-        for number in range(first, first + size):
-            parts.append(a_part(number, before, name=f"part {number}", task=f"t{number}"))
-        join = range(first, first + size)
-        parts.append(a_part(len(parts), join, name=f"group {group}", kind=PartKind.JOIN))
+        own = range(first, first + size)
+        parts += [
+            a_part(number, before, name=f"part {number}", task=f"t{number}") for number in own
+        ]
+        parts.append(a_part(len(parts), own, name=f"group {group}", kind=PartKind.JOIN))
     return with_end(parts)
 
 
