@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import PartKind, When
+from windlass._core.flows.flow import NewPart, PartKind, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Tidings",
     "decide",
     "ended_as",
+    "first_gate",
     "is_due",
     "tidings",
 ]
@@ -103,6 +104,16 @@ class Gate(msgspec.Struct):
         if strict:
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
+
+
+    def open(self) -> None:
+        """Wait for nothing any more."""
+        self.waiting = 0
+
+
+def first_gate(part: NewPart, *, sealed: bool) -> Gate:
+    """Return what a new part waits for. The first parts of a sealed flow wait for its last jobs."""
+    return Gate(waiting=len(part.after) or int(sealed))
 
 
 class Tidings(NamedTuple):

@@ -46,6 +46,7 @@ from windlass.testing.conformance.flows.actions import (
 )
 from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
+from windlass.testing.conformance.flows.sealed import FlowSealConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
@@ -145,6 +146,7 @@ __all__ = [
     "FlowFailureConformance",
     "FlowKeepConformance",
     "FlowRetryConformance",
+    "FlowSealConformance",
     "FlowStartConformance",
     "FollowUpConformance",
     "GaugeConformance",
@@ -278,6 +280,7 @@ ALL: tuple[type, ...] = (
     DumpConformance,
     RestoreConformance,
     FlowStartConformance,
+    FlowSealConformance,
     FlowEndConformance,
     FlowFailureConformance,
     FlowAddedConformance,

@@ -23,6 +23,7 @@ from windlass._core.flows.part import (
     MemberEnd,
     Tidings,
     decide,
+    first_gate,
     is_due,
     tidings,
 )
@@ -129,11 +130,24 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     state: FlowState = FlowState.RUNNING
     ended_at: datetime | None = None
     cancelled: bool = False
+    sealed: bool = False
     swept: int = 0
     """The number of members that a cancel has reached."""
 
     def end(self, state: FlowState, at: datetime | None) -> None:
         self.state, self.ended_at = state, at
+
+    def unseal(self, expires_at: datetime | None) -> None:
+        self.sealed, self.expires_at = False, expires_at
+
+    def extend(self, expires_at: datetime) -> None:
+        self.expires_at = expires_at
+
+    def open_roots(self) -> None:
+        """Let the parts wait only for each other, not for the rest of the flow."""
+        for part in self.parts:
+            if not part.asked.after:
+                part.gate.open()
 
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept = cancelled, 0
@@ -160,6 +174,7 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
             ended_at=self.ended_at,
             key=asked.key,
             cancel_requested=self.cancelled,
+            sealed=self.sealed,
             expires_at=self.expires_at,
             tenant=asked.tenant,
             **{name: sum(getattr(one, name) for one in counts) for name in names},
@@ -187,9 +202,10 @@ class FlowRows:
             asked=msgspec.structs.replace(asked, jobs=()),
             created_at=now,
             expires_at=expires_at,
+            sealed=asked.sealed,
         )
         for number, part in enumerate(asked.parts):
-            gate = Gate(waiting=len(part.after))
+            gate = first_gate(part, sealed=asked.sealed)
             flow.parts.append(
                 MemoryPart(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
             )

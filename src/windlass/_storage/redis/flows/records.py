@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     Edge,
     FlowRecord,
     FlowState,
@@ -17,7 +19,7 @@ from windlass._core.flows.flow import (
     PartKind,
     PartRecord,
 )
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.flows import Member
@@ -26,7 +28,16 @@ from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.redis.jobs.insert import insert_args
 from windlass._storage.shared.job_ids import id_of
 
-__all__ = ["FLOW_CODES", "flow_of", "member_of", "part_key", "part_of", "start_args"]
+__all__ = [
+    "FLOW_CODES",
+    "flow_of",
+    "job_args",
+    "member_of",
+    "part_key",
+    "part_of",
+    "start_args",
+    "stored_span",
+]
 
 _STATES: Final = tuple(FlowState)
 FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
@@ -62,6 +73,7 @@ class _FlowRow(msgspec.Struct, array_like=True):
     swept: int
     swept_to: int
     size: int
+    sealed: bool
 
 
 _decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode
@@ -84,13 +96,24 @@ def start_args(flow: NewFlow) -> list[bytes]:
             flow.name,
             False if flow.key is None else flow.key,
             False if flow.tenant is None else flow.tenant,
-            _NEVER if flow.expires is None else max(0, min(span_us(flow.expires), LAST_US)),
+            stored_span(SEALED_FOR if flow.sealed else flow.expires),
+            flow.sealed,
             [_asked(part) for part in flow.parts],
             len(flow.jobs),
         )
     )
-    numbers = b"".join(_NUMBER.pack(number) for number, _ in flow.jobs)
-    return [head, numbers, *insert_args([job for _, job in flow.jobs])]
+    return [head, *job_args(flow.jobs)]
+
+
+def job_args(jobs: Sequence[tuple[int, NewJob]]) -> list[bytes]:
+    """Return jobs of a flow: the numbers of their parts, then the jobs as insert.lua takes them."""
+    numbers = b"".join(_NUMBER.pack(number) for number, _ in jobs)
+    return [numbers, *insert_args([job for _, job in jobs])]
+
+
+def stored_span(span: timedelta | None) -> int:
+    """Return microseconds; -1: none."""
+    return _NEVER if span is None else max(0, min(span_us(span), LAST_US))
 
 
 def _asked(part: NewPart) -> tuple[object, ...]:
@@ -119,6 +142,7 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
         ended_at=optional_instant(row.ended),
         key=_text(row.key),
         cancel_requested=row.cancelled,
+        sealed=row.sealed,
         expires_at=optional_instant(row.expires),
         tenant=_text(row.tenant),
         **sums,

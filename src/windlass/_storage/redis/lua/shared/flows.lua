@@ -7,10 +7,10 @@
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
   -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
-  -- the job number there, that a cancel has reached. size: how many parts.
+  -- the job number there, that a cancel has reached. size: how many parts. sealed: not all jobs are stored.
   FIELDS = {
     'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-    'swept_to', 'size',
+    'swept_to', 'size', 'sealed',
   },
   -- A part, as parts.lua says.
   PART_FIELDS = {
@@ -142,6 +142,19 @@ function flows.expect_expiry(flow)
     local may_expire = flow.state == flows.RUNNING and not flow.cancelled
     redis.call(may_expire and 'ZADD' or 'ZREM', prefix .. 'settle',
       unpack(may_expire and { flow.expires, 'x' .. flow.id } or { 'x' .. flow.id }))
+  end
+end
+
+-- The first parts of a flow wait for the rest of it no longer.
+function flows.open_roots(flow)
+  local all, keys = flows.all_parts(flow), {}
+  for i, part in ipairs(all) do
+    keys[i] = part.key
+  end
+  for i, plan in ipairs(read_all('HMGET', prefix .. 'plans', keys)) do
+    if #cmsgpack.unpack(plan)[3] == 0 then
+      all[i].waiting = 0
+    end
   end
 end
 
