@@ -441,6 +441,17 @@ class FlowNotFound(WindlassError, LookupError):
         self.flow_id = flow_id
 
 
+class FlowEnded(WindlassError):
+    """The flow was cancelled while its jobs were being stored. None of them has run."""
+
+    def __init__(self, flow_id: str) -> None:
+        super().__init__(
+            f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has run: "
+            f"draw the flow again and start it."
+        )
+        self.flow_id = flow_id
+
+
 class FlowTimeout(WindlassError, TimeoutError):
     """The flow had not ended when the wait ended. It was not stopped."""
 

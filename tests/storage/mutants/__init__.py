@@ -7,6 +7,7 @@ from tests.storage.mutants.copy import copy
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
 from tests.storage.mutants.flows import ends as flow_ends
+from tests.storage.mutants.flows import sealed as flow_sealed
 from tests.storage.mutants.flows import start as flow_start
 from tests.storage.mutants.jobs import (
     added_jobs,
@@ -58,6 +59,7 @@ MUTANTS = (
     flow_actions,
     flow_added,
     flow_ends,
+    flow_sealed,
     flow_start,
     follow_ups,
     cooldown_end,

@@ -105,7 +105,6 @@ class Gate(msgspec.Struct):
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
 
-
     def open(self) -> None:
         """Wait for nothing any more."""
         self.waiting = 0

@@ -40,7 +40,7 @@ R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 
 FlowWhen = Literal["succeeded", "ended", "failed"]
-MOST = 100_000
+MOST = 1_000_000
 """Jobs of one flow."""
 
 
