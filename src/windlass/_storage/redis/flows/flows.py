@@ -82,9 +82,9 @@ class RedisFlows:
         last: bool,
         expires: timedelta | None = None,
     ) -> bool:
-        kept = expires if last else SEALED_FOR
-        asked = (known_id(JobId(flow)), int(last), stored_span(kept), *job_args(jobs))
-        reply = await self._db.run_aside(_EXTEND, *asked)
+        kept = stored_span(expires if last else SEALED_FOR)
+        uid = known_id(JobId(flow))
+        reply = await self._db.run_aside(_EXTEND, uid, int(last), kept, *job_args(jobs))
         if not isinstance(reply, int):
             require_stored(reply)
         self._db.wake()
