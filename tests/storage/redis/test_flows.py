@@ -181,3 +181,18 @@ async def test_an_expiring_flow_is_what_an_idle_worker_waits_for(
     await start(storage, plan)
     outlook = await storage.jobs.outlook(["default"])
     assert (outlook.claimable, outlook.next_at) == (False, clock.now() + HOUR)
+
+
+async def test_an_expired_flow_places_no_more_members(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    plan = Plan(expires=HOUR)
+    plan.part("first")
+    plan.part("rows", 101, after=["first"])
+    await start(storage, plan)
+    await run(storage)
+    assert (await part(storage, plan, "rows")).blocked == 1  # an end settles 100
+    clock.advance(HOUR)
+    await settle(storage)
+    rows = await part(storage, plan, "rows")
+    assert (rows.cancelled, rows.stopped) == (100, 1)

@@ -18,6 +18,7 @@ local flows = {
     'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
   },
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
+  FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
 }
 
 -- --- records ---
@@ -101,11 +102,12 @@ end
 
 -- Remember the part if something is to be done about its jobs.
 function flows.look(part)
-  local due = parts.is_due(part, flows.get(part.flow).cancelled) and 1 or 0
+  local flow = flows.get(part.flow)
+  local due = parts.is_due(part, flow.cancelled) and 1 or 0
   if due ~= part.due then
     part.due = due
     if due == 1 then
-      redis.call('ZADD', prefix .. 'settle', now, part.key)
+      redis.call('ZADD', prefix .. 'settle', flow.number, part.key)
     else
       redis.call('ZREM', prefix .. 'settle', part.key)
     end
