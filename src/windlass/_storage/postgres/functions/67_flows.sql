@@ -21,7 +21,7 @@ BEGIN
         SELECT t.* FROM ROWS FROM (
             json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint)
         ) WITH ORDINALITY AS t (id, name, key, tenant, expires, n)
-         ORDER BY t.key, t.n
+         ORDER BY t.key COLLATE "C", t.n
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
