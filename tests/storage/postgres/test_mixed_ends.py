@@ -1,7 +1,7 @@
-"""Ends of claims beside operators' actions on the same jobs: rows are locked in the order of their seq.
+"""Ends of claims beside operators' actions on the same jobs: all lock rows in the order of seq.
 
-The first tests hold one row, let an operation wait for it, and look at which others it has by then. The
-last one lets eight sessions act on the same few jobs, and counts the deadlocks.
+The first tests hold one row, let an operation wait for it, and look at which others it has by then.
+The last one lets eight sessions act on the same few jobs, and counts the deadlocks.
 """
 
 from __future__ import annotations
@@ -100,16 +100,17 @@ async def test_an_operation_that_waits_for_a_job_has_locked_none_behind_it(
         await outside.execute("SELECT FROM jobs WHERE seq = $1 FOR UPDATE", jobs[0].claim.seq)
         acting = asyncio.ensure_future(act(storage, jobs))
         while not await outside.fetchval(BLOCKED, outside.get_server_pid()):
-            await asyncio.sleep(0.01)
+            assert not acting.done()
         await outside.execute(
-            "SELECT FROM jobs WHERE seq = ANY ($1) FOR UPDATE NOWAIT", [job.claim.seq for job in jobs[1:]]
+            "SELECT FROM jobs WHERE seq = ANY ($1) FOR UPDATE NOWAIT",
+            [job.claim.seq for job in jobs[1:]],
         )
     await acting
 
 
 @pytest.mark.parametrize("keep", [True, False])
 async def test_a_claim_that_does_not_hold_is_answered_without_waiting_for_its_job(
-    storage: PostgresStorage, outside: asyncpg.Connection[Any], keep: bool
+    storage: PostgresStorage, outside: asyncpg.Connection[Any], *, keep: bool
 ) -> None:
     await add(storage, a_job(), a_job())
     lost, held = await claim(storage, 2)
@@ -148,9 +149,9 @@ class Session:
             if reply.jobs:
                 await self.storage.jobs.apply([self.end(job) for job in reply.jobs])
         elif self.jobs:
-            jobs = self.chance.choices(self.jobs, k=8)
+            named = self.chance.choices(self.jobs, k=8)
             order = self.chance.choice((Requeue(), Cancel(), Discard("no")))
-            await self.storage.orders.order(order, jobs, a_note())
+            await self.storage.orders.order(order, named, a_note())
 
     def job(self) -> NewJob:
         task = f"t{self.chance.randrange(3)}"
