@@ -22,7 +22,7 @@ BEGIN
             json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint,
                                            sealed boolean)
         ) WITH ORDINALITY AS t (id, name, key, tenant, expires, sealed, n)
-         ORDER BY t.key, t.n
+         ORDER BY t.key COLLATE "C", t.n
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
