@@ -10,7 +10,7 @@ from tests.simulation.world.world import StoreName, simulate
 
 BITE = 10
 STORES: tuple[StoreName, ...] = ("memory", "sqlite")
-WITH_FLOWS: tuple[StoreName, ...] = ("memory",)
+WITH_FLOWS: tuple[StoreName, ...] = ("memory", "sqlite")
 """Stores whose stage reports flows to the ledger (`Ledger.see_flows`)."""
 
 
