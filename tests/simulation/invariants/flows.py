@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from tests.simulation.framework.history import Ask, Change, JobView, Ledger, Rule
-from tests.simulation.invariants.jobs import ended, started
+from tests.simulation.invariants.jobs import SETTLING, ended, started
 from windlass._core.flows.flow import FlowState, NewFlow, PartKind, PartRecord
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import TERMINAL, State, Verb
@@ -245,7 +245,7 @@ def _placed(change: Change) -> bool:
         return False
     if after.state in TERMINAL:
         return False
-    by_flow = change.op in {"claim", "settle", "apply"} and before.state in TERMINAL
+    by_flow = change.op in SETTLING and before.state in TERMINAL
     return before.blocked or by_flow
 
 
