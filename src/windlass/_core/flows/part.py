@@ -129,7 +129,7 @@ NOTHING = Tidings(over=False, broken=False, unneeded=False)
 
 def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -> Decision:
     """Decide what becomes of blocked jobs. A failure stops them at once; everything else waits for
-    the last part. The end of a flow, and so its callbacks, is told of failures only then.
+    the last part. The end of a flow, and so its callbacks, learns of failures only then.
 
     ``cancelled``: the flow was. Its members are stopped; of its callbacks only those run that do
     not ask how it ended.
@@ -159,7 +159,7 @@ def tidings(
         unneeded = over and counts.skipped == counts.total
         return Tidings(over, bool(counts.failures), unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)
-    # A failure is told at once, the end only when nothing is open: a lenient follower waits for it.
+    # It tells a failure at once, its end only when nothing is open: a lenient part waits for that.
     return Tidings(not gate.waiting, decision is Decision.STOP, decision is Decision.SKIP)
 
 

@@ -39,13 +39,10 @@ from windlass.testing.conformance.admin.sort import SortConformance
 from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
-from windlass.testing.conformance.flows.actions import (
-    FlowCancelConformance,
-    FlowKeepConformance,
-    FlowRetryConformance,
-)
+from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
+from windlass.testing.conformance.flows.keep import FlowKeepConformance
 from windlass.testing.conformance.flows.sealed import FlowSealConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
