@@ -50,7 +50,7 @@ from windlass._storage.sqlite.io.rows import (
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 
-__all__ = ["SqliteFlows"]
+__all__ = ["SqliteFlows", "read_flow"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ACTED_ON, _UNCANCEL, _PART_IDS = _SQL["acted_on"], _SQL["uncancel"], _SQL["part_ids"]
@@ -122,7 +122,7 @@ class SqliteFlows:
         )
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
-        return await self._db.ask(lambda connection, _: _graph(connection, flow))
+        return await self._db.ask(lambda connection, _: read_flow(connection, flow))
 
     async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
         age = span_us(older_than)
@@ -222,7 +222,8 @@ def _flow(row: Row) -> FlowRecord:
     )
 
 
-def _graph(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
+def read_flow(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
+    """Return a flow with its parts; None: it is not stored."""
     found = fetch_shown(connection, _FLOW, (known_id(JobId(wanted)),))
     if not found:
         return None

@@ -18,7 +18,15 @@ local flows = {
     'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
   },
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
+  LAYOUT = 4, -- the first that knows flows
 }
+
+-- Refuse older processes from now on: they would end members without counting them.
+function flows.require_layout()
+  if not newer then
+    redis.call('SET', prefix .. 'finishes', flows.LAYOUT)
+  end
+end
 
 -- --- records ---
 
