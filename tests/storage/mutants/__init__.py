@@ -4,6 +4,7 @@ from tests.storage.mutants import gauges, journal, newer_schema, storage
 from tests.storage.mutants.actions import actions, audit
 from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
+from tests.storage.mutants.copy import flows as copied_flows
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
 from tests.storage.mutants.flows import ends as flow_ends
@@ -42,6 +43,7 @@ MUTANTS = (
     duties,
     actions,
     outlook,
+    copied_flows,
     copy,
     ids,
     gauges,

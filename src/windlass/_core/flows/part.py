@@ -9,12 +9,13 @@ failure did, by the same rule.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import NewPart, PartKind, When
+from windlass._core.flows.flow import NewPart, PartKind, PartRecord, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -23,11 +24,13 @@ __all__ = [
     "Decision",
     "Gate",
     "MemberEnd",
+    "PartStanding",
     "Tidings",
     "decide",
     "ended_as",
     "first_gate",
     "is_due",
+    "standings",
     "tidings",
 ]
 
@@ -172,3 +175,25 @@ def is_due(
         return True
     back = counts.stopped + counts.skipped
     return bool(back) and decision in (Decision.WAIT, Decision.OPEN)
+
+
+class PartStanding(NamedTuple):
+    """All that follows from the counts of a part and of those before it."""
+
+    gate: Gate
+    told: Tidings
+    due: bool
+
+
+def standings(parts: Sequence[PartRecord], *, cancelled: bool) -> list[PartStanding]:
+    """Work out from the counts alone where the parts of a flow stand. Numbers rise along edges."""
+    found: list[PartStanding] = []
+    for part in parts:
+        gate = Gate(waiting=len(part.after))
+        for edge in part.after:
+            gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
+        counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})
+        about = (part.kind, part.when, gate, counts)
+        told = tidings(*about, cancelled=cancelled)
+        found.append(PartStanding(gate, told, is_due(*about, cancelled=cancelled)))
+    return found

@@ -38,6 +38,7 @@ from windlass.testing.conformance.admin.secret import SecretConformance
 from windlass.testing.conformance.admin.sort import SortConformance
 from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
+from windlass.testing.conformance.copy.flows import CopyFlowsConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
@@ -124,6 +125,7 @@ __all__ = [
     "ConcurrencyConformance",
     "CoolDownConformance",
     "CooldownEndConformance",
+    "CopyFlowsConformance",
     "DeleteConformance",
     "DrainConformance",
     "DueConformance",
@@ -274,6 +276,7 @@ ALL: tuple[type, ...] = (
     RollupConformance,
     CompactionConformance,
     GaugeConformance,
+    CopyFlowsConformance,
     DumpConformance,
     RestoreConformance,
     FlowStartConformance,

@@ -39,7 +39,7 @@ from windlass._storage.protocol.flows import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass.errors import StoreBusy
 
-__all__ = ["PostgresFlows"]
+__all__ = ["PostgresFlows", "flow_of", "part_of"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
@@ -168,15 +168,15 @@ class PostgresFlows:
             limit,
             reads=True,
         )
-        return [_flow_of(row) for row in rows]
+        return [flow_of(row) for row in rows]
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         found = await self._db.fetch_aside(self._db.sql(_ONE), _known(flow), reads=True)
         if not found:
             return None
-        record = _flow_of(found[0])
-        rows = await self._db.fetch_aside(self._db.sql(_PARTS), record.number, reads=True)
-        return FlowGraph(record, [_part_of(row) for row in rows])
+        record = flow_of(found[0])
+        rows = await self._db.fetch_aside(self._db.sql(_PARTS), [record.number], reads=True)
+        return FlowGraph(record, [part_of(row) for row in rows])
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -202,7 +202,8 @@ def _known(flow: FlowId) -> UUID | None:
     return known_id(JobId(flow))
 
 
-def _flow_of(row: Row) -> FlowRecord:
+def flow_of(row: Row) -> FlowRecord:
+    """Decode a row of ``find`` in flows.sql."""
     total, open_, succeeded, failed, cancelled, stopped, skipped = row["counts"]
     return FlowRecord(
         id=FlowId(row["id"].hex),
@@ -226,7 +227,8 @@ def _flow_of(row: Row) -> FlowRecord:
     )
 
 
-def _part_of(row: Row) -> PartRecord:
+def part_of(row: Row) -> PartRecord:
+    """Decode a row of ``parts`` in flows.sql."""
     return PartRecord(
         number=row["number"],
         name=row["name"],

@@ -33,10 +33,10 @@ SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, ex
            ARRAY(SELECT number FROM windlass.flows WHERE id = $1::uuid AND NOT gone));
 
 -- name: parts
-SELECT p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
+SELECT p.flow, p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
        c.blocked, c.open, c.succeeded, c.failed, c.cancelled, c.stopped, c.skipped
   FROM windlass.parts p JOIN windlass.part_counts c ON c.part = p.id
- WHERE p.flow = $1::bigint ORDER BY p.number;
+ WHERE p.flow = ANY ($1::bigint[]) ORDER BY p.flow, p.number;
 
 -- name: prune
 SELECT windlass.prune_flows($1, $2::smallint, $3, $4);

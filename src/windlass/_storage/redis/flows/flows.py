@@ -26,10 +26,10 @@ from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.flows.records import (
     FLOW_CODES,
     flow_of,
+    graph_of,
     job_args,
     member_of,
     part_key,
-    part_of,
     start_args,
     stored_span,
 )
@@ -145,10 +145,7 @@ class RedisFlows:
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))
-        if not reply:
-            return None
-        packed, parts, *plans = reply
-        return FlowGraph(flow_of(uid, packed, parts), list(part_of(parts, plans)))
+        return graph_of(uid, reply) if reply else None
 
     # --- keeping ------------------------------------------------------------------------------
 

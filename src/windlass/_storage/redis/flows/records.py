@@ -19,10 +19,11 @@ from windlass._core.flows.flow import (
     PartKind,
     PartRecord,
 )
+from windlass._core.flows.part import PartStanding
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.values.instants import LAST_US, instant_of, span_us
-from windlass._storage.protocol.flows import Member
+from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._storage.redis.io.records import optional_instant, settled_of
 from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.redis.jobs.insert import insert_args
@@ -31,10 +32,12 @@ from windlass._storage.shared.job_ids import id_of
 __all__ = [
     "FLOW_CODES",
     "flow_of",
+    "graph_of",
     "job_args",
     "member_of",
     "part_key",
-    "part_of",
+    "part_record",
+    "plan_record",
     "start_args",
     "stored_span",
 ]
@@ -121,6 +124,20 @@ def _asked(part: NewPart) -> tuple[object, ...]:
     return (part.name, _KIND_CODES[part.kind], part.task, int(part.when == "failed"), edges)
 
 
+def part_record(part: PartRecord, stands: PartStanding) -> bytes:
+    """Return a part as it is stored."""
+    told = sum(fact << at for at, fact in enumerate(stands.told))
+    counts = (getattr(part, name) for name in _COUNTS)
+    gate = msgspec.structs.astuple(stands.gate)
+    on_failure = part.when == "failed"
+    return _PART.pack(_KIND_CODES[part.kind], on_failure, told, stands.due, *counts, *gate)
+
+
+def plan_record(part: PartRecord) -> bytes:
+    """Return what does not change about a part as it is stored."""
+    return _pack((part.name, part.task, [(edge.part, edge.strict) for edge in part.after]))
+
+
 # --- out --------------------------------------------------------------------------------------
 
 
@@ -149,7 +166,7 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
     )
 
 
-def part_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
+def _parts_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
     """Yield the parts of a flow, from their records and plans."""
     rows = zip(_PART.iter_unpack(parts), plans, strict=True)
     for number, ((kind, on_failure, _, _, *numbers), plan) in enumerate(rows):
@@ -163,6 +180,12 @@ def part_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
             after=tuple(Edge(part, strict) for part, strict in after),
             **dict(zip(_COUNTS, numbers, strict=False)),
         )
+
+
+def graph_of(uid: bytes, reply: Sequence[bytes]) -> FlowGraph:
+    """Return a flow with its parts, from the reply of flow_graph.lua."""
+    packed, parts, *plans = reply
+    return FlowGraph(flow_of(uid, packed, parts), list(_parts_of(parts, plans)))
 
 
 def member_of(row: Sequence[Any]) -> Member:

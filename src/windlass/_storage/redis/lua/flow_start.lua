@@ -6,8 +6,6 @@
 -- Or, as insert.lua: 'limit', 'key' or 'id', and nothing is stored.
 -- use: storing settling new_members
 
-local LAYOUT = 4 -- the first that knows flows: older processes would end members without counting them
-
 -- The flows that are to be stored, with their places among the answers.
 local function read_flows(answers)
   local wanted, keys, ids, at = {}, {}, {}, 1
@@ -126,9 +124,7 @@ if refusal then
 elseif #all == 0 then
   return answers
 end
-if not newer then
-  redis.call('SET', prefix .. 'finishes', LAYOUT)
-end
+flows.require_layout()
 for _, wanted in ipairs(all) do
   keep_flow(wanted)
 end

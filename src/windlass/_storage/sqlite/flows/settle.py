@@ -38,6 +38,7 @@ __all__ = [
     "cancel_flow",
     "is_unsettled",
     "settle",
+    "sweep_from_start",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
@@ -74,12 +75,17 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
 
 def cancel_flow(connection: apsw.Connection, flow: int, now: int) -> None:
     """Mark a flow. Its members follow in portions."""
-    connection.execute(_CANCEL, (flow,))
+    sweep_from_start(connection, flow)
     if value_of(connection, _IS_SEALED, (flow,)):
         connection.execute(_OPEN_ROOTS, (flow,))  # the rest will not come
     changes = PartChanges(connection, now)
     changes.touch(part for (part,) in fetch(connection, _PART_IDS, (flow,)))
     changes.store()
+
+
+def sweep_from_start(connection: apsw.Connection, flow: int) -> None:
+    """Let the cancel of a flow reach all its members, again."""
+    connection.execute(_CANCEL, (flow,))
 
 
 def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int:

@@ -10,10 +10,11 @@ from itertools import groupby
 import apsw
 import msgspec
 
-from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart
+from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartRecord
 from windlass._core.flows.part import Decision, decide, first_gate
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
+from windlass._storage.protocol.copy import HeldMember
 from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
@@ -31,7 +32,7 @@ from windlass._storage.sqlite.jobs.unique_keys import find_holder, take_key
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 from windlass.errors import IdConflict, KeyConflict
 
-__all__ = ["extend_flow", "start_flows"]
+__all__ = ["add_edges", "extend_flow", "start_flows", "timing_text"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
@@ -160,11 +161,18 @@ def _add_parts(
             for n, (part, counts) in enumerate(zip(flow.parts, counted, strict=True))
         ],
     )
+    add_edges(connection, number, flow.parts)
+
+
+def add_edges(
+    connection: apsw.Connection, number: int, parts: Sequence[NewPart | PartRecord]
+) -> None:
+    """Store what the parts of a flow wait for."""
     connection.executemany(
         _ADD_EDGE,
         [
             (number, n, edge.part, int(edge.strict))
-            for n, part in enumerate(flow.parts)
+            for n, part in enumerate(parts)
             for edge in part.after
         ],
     )
@@ -214,7 +222,7 @@ class _Members:
         if not blocked:
             return [(*row, part, None, None) for row in rows]
         return [
-            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, _timing(job))
+            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, timing_text(job))
             for job, row in zip(jobs, rows, strict=True)
         ]
 
@@ -232,7 +240,7 @@ class _Members:
 
     def _row(self, job: NewJob, part: int, *, blocked: bool) -> Row:
         row = full_row(job, None if blocked else self._lanes, self._now)
-        return (*row, part, BLOCKED if blocked else None, _timing(job) if blocked else None)
+        return (*row, part, BLOCKED if blocked else None, timing_text(job) if blocked else None)
 
     def _store_keyed(self, job: NewJob, part: int, *, blocked: bool) -> None:
         unique = job.unique
@@ -249,7 +257,7 @@ class _Members:
             take_key(self._connection, unique.key, seq, period=period, now=self._now)
 
 
-def _timing(job: NewJob) -> str | None:
+def timing_text(job: NewJob | HeldMember) -> str | None:
     """Return what counts from a blocked job's turn as JSON; None for nothing, as most jobs have."""
     if job.delay is None and job.at is None and job.expires is None:
         return None

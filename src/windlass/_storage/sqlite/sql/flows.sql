@@ -29,9 +29,6 @@ SELECT lower(hex(id)) FROM jobs
 UPDATE jobs SET part = ?1
  WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
 
--- name: any
-SELECT max(number) FROM flows;
-
 -- name: stored
 SELECT 1 FROM flows WHERE id = ?1;
 
@@ -290,6 +287,29 @@ DELETE FROM parts WHERE flow = ?1;
 
 -- name: delete_flow
 DELETE FROM flows WHERE number = ?1;
+
+-- name: dumped
+SELECT lower(hex(id)) FROM flows WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
+
+-- name: restore_flow
+INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, key, tenant, cancelled)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: restore_part
+INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, succeeded, failed,
+                   cancelled, stopped, skipped, waiting, broken, unneeded, tells_over,
+                   tells_broken, tells_unneeded, due)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: part_at
+SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number AND parts.number = ?2
+ WHERE flows.id = ?1;
+
+-- name: note_given
+-- The flow of the part ?1 was given the job ?2 at its start.
+UPDATE flows SET last_seq = max(last_seq, ?2)
+ WHERE number = (SELECT flow FROM parts WHERE id = ?1);
 
 -- name: recounted
 SELECT number, lower(hex(id)) FROM flows

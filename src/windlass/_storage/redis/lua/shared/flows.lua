@@ -19,7 +19,15 @@ local flows = {
   },
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
   FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
+  LAYOUT = 4, -- the first that knows flows
 }
+
+-- Refuse older processes from now on: they would end members without counting them.
+function flows.require_layout()
+  if not newer then
+    redis.call('SET', prefix .. 'finishes', flows.LAYOUT)
+  end
+end
 
 -- --- records ---
 
