@@ -271,12 +271,17 @@ class IdConflict(WindlassError):
 class KeyConflict(WindlassError):
     """A unique key is held by another job."""
 
-    def __init__(self, key: str, holder: str) -> None:
+    def __init__(self, key: str, holder: str, *, of_flow: bool = False) -> None:
         # A key made from arguments holds a digest of them, by which short secrets could be guessed.
         told = _DIGEST.sub(r"\1***", key)
+        other = (
+            "Nothing of the flow was stored."
+            if of_flow
+            else "With on_conflict='reuse' the call returns that job instead."
+        )
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
-            f"it. With on_conflict='reuse' the call returns that job instead."
+            f"it. {other}"
         )
         self.key: str = key
         self.holder: str = holder
@@ -441,6 +446,17 @@ class FlowNotFound(WindlassError, LookupError):
         self.flow_id = flow_id
 
 
+class FlowEnded(WindlassError):
+    """The flow was cancelled while its jobs were being stored. None of them has run."""
+
+    def __init__(self, flow_id: str) -> None:
+        super().__init__(
+            f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has run: "
+            f"draw the flow again and start it."
+        )
+        self.flow_id = flow_id
+
+
 class FlowTimeout(WindlassError, TimeoutError):
     """The flow had not ended when the wait ended. It was not stopped."""
 
@@ -479,6 +495,15 @@ class StorageUnavailable(StorageError):
     """The storage cannot be reached or opened. The jobs of an enqueue may have been stored: repeat
     it with ``error.ids``.
     """
+
+
+class ResultsUnavailable(StorageError):
+    """The results of a group cannot be read now. A handler that lets this error pass runs again,
+    without using an attempt.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The results of a group cannot be read now: {why}")
 
 
 class StorageRefused(StorageUnavailable):

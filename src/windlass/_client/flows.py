@@ -13,7 +13,7 @@ from windlass._storage.protocol.flows import FlowGraph, FlowStore, Member, Start
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.flows.plan import FlowPlan
-from windlass.errors import FlowNotFound, FlowTimeout
+from windlass.errors import FlowEnded, FlowNotFound, FlowTimeout, InvalidArgument
 
 __all__ = ["FlowStart", "StoredFlows"]
 
@@ -39,23 +39,48 @@ class FlowStart:
 
     async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
         """Store the flow with these jobs, in the order of the plan's calls."""
-        plan = self._plan
+        plan, portion = self._plan, self._store.portion
         numbers = [part for part, _, _ in plan.calls]
+        jobs = list(zip(numbers, items, strict=True))
+        sealed = len(jobs) > portion
+        if sealed:
+            _refuse_keys(items, portion)
         flow = NewFlow(
             id=plan.id,
             name=plan.name,
             key=plan.key,
             expires=plan.expires,
             parts=plan.parts,
-            jobs=list(zip(numbers, items, strict=True)),
+            jobs=jobs[:portion],
             tenant=next((job.tenant for job in items if job.tenant is not None), None),
+            sealed=sealed,
         )
         (answer,) = await self._store.start([flow])
+        if sealed and answer.created:
+            await self._extend(jobs, portion)
         self._answer = answer
         return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
 
+    async def _extend(self, jobs: Sequence[tuple[int, NewJob]], portion: int) -> None:
+        """Store the other portions. The last one opens the flow."""
+        flow, expires = self._plan.id, self._plan.expires
+        for first in range(portion, len(jobs), portion):
+            some, last = jobs[first : first + portion], first + portion >= len(jobs)
+            if not await self._store.extend(flow, some, last=last, expires=expires):
+                raise FlowEnded(flow)
+
     async def idle(self) -> None:
         """Return at once: nothing is under way."""
+
+
+def _refuse_keys(jobs: Sequence[NewJob], portion: int) -> None:
+    keyed = next((job for job in jobs if job.unique is not None), None)
+    if keyed is not None:
+        message = (
+            f"a flow of more than {portion:,} jobs is stored in several writes, and its jobs "
+            f"cannot have unique keys: leave unique= out of {keyed.task}, or start smaller flows"
+        )
+        raise InvalidArgument(message)
 
 
 class StoredFlows:

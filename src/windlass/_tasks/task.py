@@ -334,6 +334,11 @@ class BoundTask(Generic[P, R_co]):
         self._options = options
         self._id = job_id
 
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self._task.name
+
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job with these options."""
         call = self._task._make(args, kwargs, self._options)

@@ -88,6 +88,14 @@ def test_an_opened_group_shows_its_parts_and_a_large_one_its_own_folds() -> None
     assert [box.group for box in large if box.group] == ["group 1"]
 
 
+def test_a_group_in_a_group_is_folded_with_it() -> None:
+    parts = [a_part(n, name=f"part {n}", task=f"t{n}") for n in range(70)]
+    parts.append(a_part(70, range(40), name="inner", kind=PartKind.JOIN))
+    parts.append(a_part(71, [*range(40, 70), 70], name="outer", kind=PartKind.JOIN))
+    boxes, _ = fold(with_end(parts))
+    assert [(box.group, len(box.parts)) for box in boxes] == [("outer", 72), ("", 1)]
+
+
 def test_groups_that_would_wait_for_each_other_are_not_folded_as_groups() -> None:
     parts = [a_part(n, name=f"part {n}", task=f"t{n}") for n in range(80)]
     parts[1] = a_part(1, [40], name="part 1", task="t1")  # each group has a part after the other

@@ -12,6 +12,7 @@ import msgspec
 from windlass._core.job.job import FlowId, NewJob
 
 __all__ = [
+    "SEALED_FOR",
     "Edge",
     "FlowRecord",
     "FlowState",
@@ -24,6 +25,10 @@ __all__ = [
 
 When = Literal["succeeded", "failed"]
 """On which end of what it waits for a part runs. To run on either, all its edges are lenient."""
+
+
+SEALED_FOR = timedelta(hours=1)
+"""A flow that is stored in several writes is cancelled if the next one does not come in time."""
 
 
 class FlowState(StrEnum):
@@ -81,6 +86,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     expires: timedelta | None = None
     """Members that have not started so long after the flow's start are discarded."""
     tenant: str | None = None
+    sealed: bool = False
+    """More jobs follow (`FlowStore.extend`). Nothing starts before the last of them is stored."""
 
 
 class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +126,8 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     key: str | None = None
     cancel_requested: bool = False
+    sealed: bool = False
+    """Not all of its jobs are stored: nothing has started."""
     expires_at: datetime | None = None
     tenant: str | None = None
     total: int = 0

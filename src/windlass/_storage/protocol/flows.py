@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow, PartRecord
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 
@@ -107,6 +107,13 @@ class FlowStore(Protocol):
     a cancelled flow nothing is added. A follow-up of a failure does not belong to the flow.
     """
 
+    @property
+    def portion(self) -> int:
+        """The number of jobs that one `start` or `extend` stores at most: more would keep other
+        callers waiting.
+        """
+        ...
+
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
         """Store flows with their parts and jobs, all or none, and answer in order.
 
@@ -117,6 +124,25 @@ class FlowStore(Protocol):
         - A key that a running flow holds: that flow is the answer, and nothing is stored.
         - A unique key of a job that another job holds raises KeyConflict. An undefined limit raises
           LimitUnknown. A stored job id raises IdConflict. Nothing of the call is stored then.
+        """
+        ...
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+        expires: timedelta | None = None,
+    ) -> bool:
+        """Store further jobs of a sealed flow, all or none, each with the number of its part.
+
+        - All jobs of a sealed flow are blocked. ``last`` opens it: from this write on its parts are
+          settled, and ``expires`` counts.
+        - A flow that gets no jobs for `SEALED_FOR` is cancelled. It cannot be retried.
+        - False: the flow was cancelled or deleted, and nothing was stored. Jobs that are stored
+          already are a repeated call: True.
+        - Errors as from `start`. Jobs with unique keys are not for sealed flows.
         """
         ...
 

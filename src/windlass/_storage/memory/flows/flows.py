@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -37,6 +38,8 @@ __all__ = ["MemoryFlows"]
 
 class MemoryFlows:
     """A `FlowStore`."""
+
+    portion = 20_000
 
     def __init__(self, database: MemoryDatabase, rules: FlowRules, actions: MemoryActions) -> None:
         self._db = database
@@ -80,21 +83,59 @@ class MemoryFlows:
         stored = self._stored(asked)  # again: an earlier one of the call may hold the key
         if stored is not None:
             return stored
-        expires_at = None if asked.expires is None else add_clamped(now, asked.expires)
-        flow = self._db.flows.add(asked, now, expires_at)
-        for number, job in asked.jobs:
-            part = flow.parts[number]
-            row = self._db.add_member(job, FlowPlace(asked.id, number), now)
-            part.members.append(row.seq)
-            part.counts.add("total", 1)
-            part.counts.add("open", 1)
-            part.block(row.seq)
+        expires = SEALED_FOR if asked.sealed else asked.expires
+        flow = self._db.flows.add(asked, now, _instant_after(now, expires))
+        self._add_jobs(flow, asked.jobs, now)
         for part in flow.parts:
             self._db.flows.spread(part, now)
         for part in flow.parts:
             if not part.asked.after:
                 self._rules.settle_part(part, len(part.members), now)
         return StartedFlow(asked.id, created=True)
+
+    def _add_jobs(
+        self, flow: MemoryFlow, jobs: Sequence[tuple[int, NewJob]], now: datetime
+    ) -> None:
+        """Store jobs, all of them blocked."""
+        for number, job in jobs:
+            part = flow.parts[number]
+            row = self._db.add_member(job, FlowPlace(flow.asked.id, number), now)
+            part.members.append(row.seq)
+            part.counts.add("total", 1)
+            part.counts.add("open", 1)
+            part.block(row.seq)
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+        expires: timedelta | None = None,
+    ) -> bool:
+        with self._db.moment() as now:
+            found = self._db.flows.by_id.get(flow)
+            if found is None or found.cancelled:
+                return False
+            if not found.sealed or any(job.id in self._db.by_id for _, job in jobs[:1]):
+                return True  # a repeated call
+            given = [job for _, job in jobs]
+            require_room(self._db, given, now)
+            self._db.gates.require(given)
+            self._require_free(given, now)
+            self._add_jobs(found, jobs, now)
+            if last:
+                self._unseal(found, _instant_after(now, expires), now)
+            else:
+                found.extend(add_clamped(now, SEALED_FOR))
+        self._db.wake()
+        return True
+
+    def _unseal(self, flow: MemoryFlow, expires_at: datetime | None, now: datetime) -> None:
+        flow.unseal(expires_at)
+        flow.open_roots()
+        for part in flow.parts:
+            self._db.flows.spread(part, now)
 
     async def settle(self, limit: int) -> int:
         with self._db.moment() as now:
@@ -131,7 +172,7 @@ class MemoryFlows:
         return ActionResult.DONE
 
     def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
-        if flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
+        if flow.sealed or flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
             return ActionResult.WRONG_STATE
         if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
             return ActionResult.CONFLICT
@@ -231,6 +272,10 @@ class MemoryFlows:
         if row.seq in part.skipped:
             return MemberEnd.SKIPPED
         return ended_as(row.state)
+
+
+def _instant_after(now: datetime, span: timedelta | None) -> datetime | None:
+    return None if span is None else add_clamped(now, span)
 
 
 def _member(row: JobRow) -> Member:

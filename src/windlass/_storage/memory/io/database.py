@@ -169,6 +169,7 @@ class MemoryDatabase:
     def add_member(self, asked: NewJob, place: FlowPlace, now: datetime) -> JobRow:
         """Keep a job of a flow, blocked."""
         row = JobRow.of(asked, now=now)
+        row.expire(None)  # it counts from its turn
         row.join(place)
         self.keep(row)
         self.take_key(row, now)

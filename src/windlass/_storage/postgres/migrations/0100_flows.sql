@@ -5,6 +5,7 @@
 --   holds_key   no other flow with this key runs
 --   attend_at   when settling is to look at the flow: its expiry, or at once while members of a
 --               cancelled flow have not ended. NULL: never
+--   sealed      not all of its jobs are stored
 --   gone        its deletion has begun
 CREATE TABLE flows (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -12,6 +13,7 @@ CREATE TABLE flows (
     state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3),
     cancelled boolean NOT NULL DEFAULT false,
     holds_key boolean NOT NULL DEFAULT false,
+    sealed boolean NOT NULL DEFAULT false,
     gone boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL,
     ended_at timestamptz,
@@ -44,7 +46,6 @@ CREATE TABLE parts (
     number integer NOT NULL,
     kind smallint NOT NULL,
     failed boolean NOT NULL,
-    empty boolean NOT NULL,
     due boolean NOT NULL DEFAULT false,
     told_over boolean NOT NULL DEFAULT false,
     told_broken boolean NOT NULL DEFAULT false,

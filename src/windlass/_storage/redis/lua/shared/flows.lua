@@ -7,10 +7,10 @@
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
   -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
-  -- the job number there, that a cancel has reached. size: how many parts.
+  -- the job number there, that a cancel has reached. size: how many parts. sealed: not all jobs are stored.
   FIELDS = {
     'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-    'swept_to', 'size',
+    'swept_to', 'size', 'sealed',
   },
   -- A part, as parts.lua says.
   PART_FIELDS = {
@@ -18,7 +18,16 @@ local flows = {
     'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
   },
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
+  FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
+  LAYOUT = 4, -- the first that knows flows
 }
+
+-- Refuse older processes from now on: they would end members without counting them.
+function flows.require_layout()
+  if not newer then
+    redis.call('SET', prefix .. 'finishes', flows.LAYOUT)
+  end
+end
 
 -- --- records ---
 
@@ -101,11 +110,12 @@ end
 
 -- Remember the part if something is to be done about its jobs.
 function flows.look(part)
-  local due = parts.is_due(part, flows.get(part.flow).cancelled) and 1 or 0
+  local flow = flows.get(part.flow)
+  local due = parts.is_due(part, flow.cancelled) and 1 or 0
   if due ~= part.due then
     part.due = due
     if due == 1 then
-      redis.call('ZADD', prefix .. 'settle', now, part.key)
+      redis.call('ZADD', prefix .. 'settle', flow.number, part.key)
     else
       redis.call('ZREM', prefix .. 'settle', part.key)
     end
@@ -142,6 +152,19 @@ function flows.expect_expiry(flow)
     local may_expire = flow.state == flows.RUNNING and not flow.cancelled
     redis.call(may_expire and 'ZADD' or 'ZREM', prefix .. 'settle',
       unpack(may_expire and { flow.expires, 'x' .. flow.id } or { 'x' .. flow.id }))
+  end
+end
+
+-- The first parts of a flow wait for the rest of it no longer.
+function flows.open_roots(flow)
+  local all, keys = flows.all_parts(flow), {}
+  for i, part in ipairs(all) do
+    keys[i] = part.key
+  end
+  for i, plan in ipairs(read_all('HMGET', prefix .. 'plans', keys)) do
+    if #cmsgpack.unpack(plan)[3] == 0 then
+      all[i].waiting = 0
+    end
   end
 end
 

@@ -1,7 +1,8 @@
 -- What becomes of the blocked jobs of parts that are due, and of the members of cancelled flows, in portions.
 --
--- In `settle` (a sorted set) stand what is to be done, by the instant from which on: parts that are due, flows
--- whose cancel has not reached all members (a flow's id, at 0), and flows that expire ('x' and its id).
+-- What is to be done is in `settle` (a sorted set), first things first: flows whose cancel has not reached all
+-- members (a flow's id, at 0); parts that are due, by the number of their flow, then by their own; and flows that
+-- expire ('x' and the id, at that instant), which a call looks for before it does anything else.
 -- use: lines flows
 
 local settling = {} -- functions of one table, because one chunk has 200 locals at most
@@ -181,6 +182,9 @@ function settling.cancel(flow)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
   flows.expect_expiry(flow)
   flows.save(flow)
+  if flow.sealed then
+    flows.open_roots(flow) -- the rest will not come
+  end
   for _, part in ipairs(flows.all_parts(flow)) do
     flows.spread(part)
   end
@@ -223,39 +227,49 @@ end
 
 -- --- all of them ---
 
--- Do the first of what is to be done, up to `limit` jobs; how many, nil: there is nothing.
-function settling.first(limit)
-  local first = redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
-  if not first then
-    return nil
+-- Cancel the flows that have expired: their parts are settled as those of cancelled flows.
+function settling.cancel_late()
+  for _, late in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'settle', flows.FIRST_INSTANT, now)) do
+    local flow = flows.get(string.sub(late, 2))
+    if flow then
+      settling.cancel(flow)
+    else
+      redis.call('ZREM', prefix .. 'settle', late)
+    end
   end
-  local flow = flows.get(string.sub(first, #first == 17 and 2 or 1, #first == 17 and 17 or 16))
+  members.flush()
+end
+
+-- Do the first of what is to be done, up to `limit` jobs; how many.
+function settling.do_first(first, limit)
+  local flow = flows.get(string.sub(first, 1, 16))
   if not flow then
     redis.call('ZREM', prefix .. 'settle', first)
+    return 0
   elseif #first == 16 then
     return settling.sweep(flow, limit)
-  elseif #first == 17 then
-    settling.cancel(flow)
-  else
-    local part = flows.part(first)
-    local done = settling.part(part, limit)
-    members.flush()
-    flows.look(part)
-    return done
   end
-  return 0
+  local part = flows.part(first)
+  local done = settling.part(part, limit)
+  members.flush()
+  flows.look(part)
+  return done
 end
 
 -- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.
 function settling.run(limit)
-  local done = 0
-  while done < limit do
-    local some = settling.first(limit - done)
-    if not some then
-      break
-    end
-    done = done + some
+  local function first()
+    return redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
+  end
+  if not first() then
+    return 0 -- most calls
+  end
+  settling.cancel_late()
+  local done, next_one = 0, first()
+  while next_one and done < limit do
+    done = done + settling.do_first(next_one, limit - done)
     members.flush()
+    next_one = done < limit and first()
   end
   return done
 end

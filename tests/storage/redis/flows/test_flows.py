@@ -16,7 +16,7 @@ from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import InvalidArgument, StorageError
+from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
@@ -153,14 +153,6 @@ async def test_flows_are_not_copied_as_plain_jobs(storage: Storage, clock: Virtu
         await storage.moving.dump(after=0, limit=10)
 
 
-async def test_a_start_of_too_many_jobs_is_refused_whole(storage: Storage) -> None:
-    plan = Plan()
-    plan.part("a", 10_001)
-    with pytest.raises(InvalidArgument, match="at most 10000 jobs"):
-        await storage.flows.start([plan.flow])
-    assert await storage.flows.graph(plan.id) is None
-
-
 async def test_idle_workers_look_while_parts_are_to_be_settled(storage: Storage) -> None:
     plan = Plan()
     plan.part("first")
@@ -181,3 +173,18 @@ async def test_an_expiring_flow_is_what_an_idle_worker_waits_for(
     await start(storage, plan)
     outlook = await storage.jobs.outlook(["default"])
     assert (outlook.claimable, outlook.next_at) == (False, clock.now() + HOUR)
+
+
+async def test_an_expired_flow_places_no_more_members(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    plan = Plan(expires=HOUR)
+    plan.part("first")
+    plan.part("rows", 101, after=["first"])
+    await start(storage, plan)
+    await run(storage)
+    assert (await part(storage, plan, "rows")).blocked == 1  # an end settles 100
+    clock.advance(HOUR)
+    await settle(storage)
+    rows = await part(storage, plan, "rows")
+    assert (rows.cancelled, rows.stopped) == (100, 1)
