@@ -234,7 +234,7 @@ class FlowRows:
         flow = self.add(_asked_of(record, parts), record.created_at, record.expires_at)
         flow.end(record.state, record.ended_at)
         flow.mark_cancelled(cancelled=record.cancel_requested)
-        where = standings(parts, cancelled=record.cancel_requested)
+        where = standings(record, parts)
         for part, stored, (gate, told, _) in zip(flow.parts, parts, where, strict=True):
             part.restore(stored, gate, told)
             self.look(part)
@@ -302,5 +302,11 @@ def _asked_of(flow: FlowRecord, parts: Sequence[PartRecord]) -> NewFlow:
         for one in parts
     ]
     return NewFlow(
-        id=flow.id, name=flow.name, parts=tuple(asked), jobs=(), key=flow.key, tenant=flow.tenant
+        id=flow.id,
+        name=flow.name,
+        parts=tuple(asked),
+        jobs=(),
+        key=flow.key,
+        tenant=flow.tenant,
+        sealed=flow.sealed,
     )

@@ -72,7 +72,7 @@ def packed_member(stored: StoredJob) -> dict[str, object] | None:
 def packed_flow(graph: FlowGraph) -> Sequence[object]:
     """Return a flow with its parts, each a key and a value."""
     uid = id_of(JobId(graph.flow.id))
-    where = standings(graph.parts, cancelled=graph.flow.cancel_requested)
+    where = standings(graph.flow, graph.parts)
     feeds = [b""] * len(graph.parts)
     records: list[msgspec.Raw] = []
     plans: list[msgspec.Raw] = []
@@ -103,6 +103,7 @@ def _flow(flow: FlowRecord, uid: bytes, size: int) -> dict[str, object]:
         "state": FLOW_CODES[flow.state],
         "ended": _us(flow.ended_at),
         "cancelled": flow.cancel_requested,
+        "sealed": flow.sealed,
         "size": size,
     }
 

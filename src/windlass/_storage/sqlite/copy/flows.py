@@ -81,7 +81,7 @@ def restore_flow(connection: apsw.Connection, graph: FlowGraph) -> bool:
     if not connection.changes():
         return False
     number = connection.last_insert_rowid()
-    where = standings(graph.parts, cancelled=flow.cancel_requested)
+    where = standings(flow, graph.parts)
     connection.executemany(
         _RESTORE_PART,
         [
@@ -110,6 +110,7 @@ def _flow_row(flow: FlowRecord) -> Row:
         flow.key,
         flow.tenant,
         int(flow.cancel_requested),
+        int(flow.sealed),
     )
 
 

@@ -292,8 +292,9 @@ DELETE FROM flows WHERE number = ?1;
 SELECT lower(hex(id)) FROM flows WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
 
 -- name: restore_flow
-INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, key, tenant, cancelled)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, key, tenant, cancelled,
+                   sealed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: restore_part

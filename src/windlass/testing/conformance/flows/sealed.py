@@ -26,7 +26,7 @@ from windlass.testing.conformance.flows.steps import (
 )
 from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, total
 
-__all__ = ["FlowSealConformance"]
+__all__ = ["FlowSealConformance", "a_large_flow"]
 
 ALL = ["row", "row", "row", "row", "page", "sum", "tell"]
 """The tasks of `a_large_flow`, as they run."""
