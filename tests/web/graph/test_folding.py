@@ -65,10 +65,11 @@ def grouped(groups: int, size: int) -> list[PartRecord]:
     for group in range(groups):
         first = len(parts)
         before = [first - 1] if group else []
-        for number in range(first, first + size):
-            parts.append(a_part(number, before, name=f"part {number}", task=f"t{number}"))
-        join = range(first, first + size)
-        parts.append(a_part(len(parts), join, name=f"group {group}", kind=PartKind.JOIN))
+        own = range(first, first + size)
+        parts += [
+            a_part(number, before, name=f"part {number}", task=f"t{number}") for number in own
+        ]
+        parts.append(a_part(len(parts), own, name=f"group {group}", kind=PartKind.JOIN))
     return with_end(parts)
 
 
@@ -85,6 +86,14 @@ def test_an_opened_group_shows_its_parts_and_a_large_one_its_own_folds() -> None
     large, _ = fold(grouped(2, 200), {"g0"})
     assert len(large) <= ENOUGH + 1
     assert [box.group for box in large if box.group] == ["group 1"]
+
+
+def test_a_group_in_a_group_is_folded_with_it() -> None:
+    parts = [a_part(n, name=f"part {n}", task=f"t{n}") for n in range(70)]
+    parts.append(a_part(70, range(40), name="inner", kind=PartKind.JOIN))
+    parts.append(a_part(71, [*range(40, 70), 70], name="outer", kind=PartKind.JOIN))
+    boxes, _ = fold(with_end(parts))
+    assert [(box.group, len(box.parts)) for box in boxes] == [("outer", 72), ("", 1)]
 
 
 def test_groups_that_would_wait_for_each_other_are_not_folded_as_groups() -> None:

@@ -131,10 +131,16 @@ def _groups(
         if join.kind is PartKind.JOIN and len(members) > 1:
             group_of.update(dict.fromkeys((join.number, *members), join))
 
+    def outermost(number: int) -> PartRecord | None:
+        join = group_of.get(number)
+        while join is not None and (outer := group_of.get(join.number)) not in (None, join):
+            join = outer
+        return join
+
     def folded() -> list[Fold]:
         found: dict[Fold | tuple[int, str], list[Fold]] = {}
         for box in boxes:
-            join = group_of.get(box.parts[0])
+            join = outermost(box.parts[0])
             found.setdefault(box if join is None else (join.number, join.name), []).append(box)
         return [
             _joined(own, "g", name="" if isinstance(sign, Fold) else sign[1])

@@ -92,8 +92,8 @@ def draw_flow(
     *,
     here: int | None = None,
 ) -> FlowPicture | None:
-    """Draw a flow; None: it is too large, even with its parts folded. ``here``: the number of a part
-    to point out.
+    """Draw a flow; None: it is too large, even with its parts folded. ``here``: the number of a
+    part to point out.
     """
     if len(parts) > MOST_PARTS:
         return None
