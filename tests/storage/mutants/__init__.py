@@ -6,6 +6,7 @@ from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
+from tests.storage.mutants.flows import again as flow_again
 from tests.storage.mutants.flows import ends as flow_ends
 from tests.storage.mutants.flows import start as flow_start
 from tests.storage.mutants.jobs import (
@@ -57,6 +58,7 @@ MUTANTS = (
     fire,
     flow_actions,
     flow_added,
+    flow_again,
     flow_ends,
     flow_start,
     follow_ups,

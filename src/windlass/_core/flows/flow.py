@@ -79,7 +79,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     """One running flow per key."""
     expires: timedelta | None = None
-    """Members that have not started so long after the flow's start are discarded."""
+    """Members that have not started this long after the flow's start are cancelled. A flow that
+    runs again after its end has this time again."""
     tenant: str | None = None
 
 

@@ -45,6 +45,7 @@ from windlass.testing.conformance.flows.actions import (
     FlowRetryConformance,
 )
 from windlass.testing.conformance.flows.added import FlowAddedConformance
+from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
@@ -140,6 +141,7 @@ __all__ = [
     "FireConformance",
     "FirstStartConformance",
     "FlowAddedConformance",
+    "FlowAgainConformance",
     "FlowCancelConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
@@ -281,6 +283,7 @@ ALL: tuple[type, ...] = (
     FlowEndConformance,
     FlowFailureConformance,
     FlowAddedConformance,
+    FlowAgainConformance,
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,

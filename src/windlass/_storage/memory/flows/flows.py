@@ -14,7 +14,6 @@ from windlass._core.flows.flow import (
 )
 from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
-from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
@@ -47,8 +46,7 @@ class MemoryFlows:
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
         with self._db.moment() as now:
-            new = [flow for flow in flows if self._stored(flow) is None]
-            jobs = [job for flow in new for _, job in flow.jobs]
+            jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
             require_room(self._db, jobs, now)
             self._db.gates.require(jobs)
             self._require_free(jobs, now)
@@ -62,6 +60,18 @@ class MemoryFlows:
             return StartedFlow(flow.id, created=True, repeated=True)
         holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
         return None if holder is None else StartedFlow(holder.asked.id, created=False)
+
+    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+        """Return the flows that are to be stored. Of those with one id or key it is the first."""
+        new: list[NewFlow] = []
+        ids, keys = set[FlowId](), set[str]()
+        for flow in flows:
+            if flow.id not in ids and flow.key not in keys and self._stored(flow) is None:
+                new.append(flow)
+                ids.add(flow.id)
+                if flow.key is not None:
+                    keys.add(flow.key)
+        return new
 
     def _require_free(self, jobs: Sequence[NewJob], now: datetime) -> None:
         """Refuse ids that are stored and keys that are held, also by a job of the same call."""
@@ -80,8 +90,7 @@ class MemoryFlows:
         stored = self._stored(asked)  # again: an earlier one of the call may hold the key
         if stored is not None:
             return stored
-        expires_at = None if asked.expires is None else add_clamped(now, asked.expires)
-        flow = self._db.flows.add(asked, now, expires_at)
+        flow = self._db.flows.add(asked, now)
         for number, job in asked.jobs:
             part = flow.parts[number]
             row = self._db.add_member(job, FlowPlace(asked.id, number), now)
@@ -144,6 +153,7 @@ class MemoryFlows:
             part = self._db.part_of(row)
             if row.is_terminal() and seq not in part.stopped and seq not in part.skipped:
                 self._actions.requeue_one(row, now)
+        self._rules.reopen(flow, now)
         return ActionResult.DONE
 
     # --- looking --------------------------------------------------------------------------------

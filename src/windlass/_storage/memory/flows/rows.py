@@ -27,6 +27,7 @@ from windlass._core.flows.part import (
     tidings,
 )
 from windlass._core.job.job import FlowId
+from windlass._core.values.instants import add_clamped
 
 __all__ = ["FlowRows", "MemoryFlow", "MemoryPart"]
 
@@ -132,8 +133,14 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     swept: int = 0
     """The number of members that a cancel has reached."""
 
-    def end(self, state: FlowState, at: datetime | None) -> None:
+    def end(self, state: FlowState, at: datetime) -> None:
         self.state, self.ended_at = state, at
+
+    def run_again(self, now: datetime) -> None:
+        """Let an ended flow continue. It has all its time again."""
+        if self.ended_at is not None:
+            self.state, self.ended_at = FlowState.RUNNING, None
+            self.expires_at = _expiry(self.asked, now)
 
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept = cancelled, 0
@@ -179,14 +186,14 @@ class FlowRows:
         """Cancelled flows with members that the cancel has not reached."""
         self._last = 0
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
         """Keep a flow. Its parts have no jobs yet."""
         self._last += 1
         flow = MemoryFlow(
             number=self._last,
             asked=msgspec.structs.replace(asked, jobs=()),
             created_at=now,
-            expires_at=expires_at,
+            expires_at=_expiry(asked, now),
         )
         for number, part in enumerate(asked.parts):
             gate = Gate(waiting=len(part.after))
@@ -238,7 +245,7 @@ class FlowRows:
     def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
         key = flow.asked.key
         if not end.over:
-            flow.end(FlowState.RUNNING, None)
+            flow.run_again(now)
             if key is not None:
                 self.keys.setdefault(key, flow)
             return
@@ -249,3 +256,7 @@ class FlowRows:
 
     def running(self) -> Iterator[MemoryFlow]:
         return (flow for flow in self.by_id.values() if flow.state is FlowState.RUNNING)
+
+
+def _expiry(asked: NewFlow, now: datetime) -> datetime | None:
+    return None if asked.expires is None else add_clamped(now, asked.expires)

@@ -25,9 +25,11 @@ BEGIN
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
-            INSERT INTO flows (id, holds_key, created_at, expires_at, attend_at, name, key, tenant)
-            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, after(p_now, v_flow.expires),
-                    after(p_now, v_flow.expires), v_flow.name, v_flow.key, v_flow.tenant)
+            INSERT INTO flows (id, holds_key, created_at, expires, expires_at, attend_at, name, key,
+                               tenant)
+            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, v_flow.expires,
+                    after(p_now, v_flow.expires), after(p_now, v_flow.expires), v_flow.name,
+                    v_flow.key, v_flow.tenant)
             ON CONFLICT DO NOTHING RETURNING number INTO v_number;
             IF FOUND THEN
                 numbers[v_flow.n] := v_number;
@@ -188,6 +190,25 @@ END $$;
 
 -- --- what operators do ----------------------------------------------------------------------------
 
+-- Let a retried flow run from this write on: block at least one of its members again. None is if others
+-- hold the keys of all of them. The caller has locked the flow and its parts.
+CREATE OR REPLACE FUNCTION reopen_flow(p_flow bigint, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_part bigint;
+    v_met bigint[] := '{}';
+BEGIN
+    LOOP
+        SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
+         WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
+         ORDER BY p.number LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF settle_part(v_part, 100, p_now) = 0 THEN
+            v_met := v_met || v_part;
+        END IF;
+    END LOOP;
+END $$;
+
 -- Requeue the members of flows that failed, were cancelled or expired. Jobs, keys and parts are locked
 -- before the flows, which are locked then. Flows that are not to be retried after all: from the start.
 CREATE OR REPLACE FUNCTION retry_flows(p_flows bigint[], p_now timestamptz) RETURNS void
@@ -226,6 +247,7 @@ BEGIN
         PERFORM count_members(
             p_now, v_back.parts, v_back.was, array_fill(0, ARRAY[v_back.many]));
     END IF;
+    PERFORM reopen_flow(f.number, p_now) FROM unnest(p_flows) AS f (number);
 END $$;
 
 -- `FlowStore.act`: one answer per entry of p_ids, in order. NULL among them is an id that cannot be one.

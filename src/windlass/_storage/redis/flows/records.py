@@ -62,6 +62,7 @@ class _FlowRow(msgspec.Struct, array_like=True):
     swept: int
     swept_to: int
     size: int
+    lasts: int
 
 
 _decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode

@@ -28,7 +28,7 @@ local function read_flows(answers)
         flow = {
           id = id, name = name, key = key, tenant = tenant, created = now, state = flows.RUNNING,
           expires = expires < 0 and 0 or after(now, expires), ended = 0, cancelled = false, swept = 0,
-          swept_to = 0, size = #its_parts,
+          swept_to = 0, size = #its_parts, lasts = math.max(expires, 0),
         },
         parts = its_parts, numbers = ARGV[at + 1], first = at + 2, many = many,
       }

@@ -35,7 +35,7 @@ from windlass._storage.sqlite.admin.action_effects import JobChanges, failed_mem
 from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
 from windlass._storage.sqlite.flows.recount import recount
-from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
+from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, reopen_flow, settle
 from windlass._storage.sqlite.flows.start import start_flows
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -184,6 +184,7 @@ def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResul
     for job in failed_members(connection, number):
         jobs.requeue(job)
     jobs.settle()
+    reopen_flow(connection, number, now)
     return ActionResult.DONE
 
 

@@ -71,8 +71,9 @@ def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
 
 def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
     require_limits(connection, [job for _, job in flow.jobs])
-    expires_at = None if flow.expires is None else add_clamped_us(now, span_us(flow.expires))
-    about = (id_of(JobId(flow.id)), flow.name, now, expires_at, flow.key, flow.tenant)
+    expires = None if flow.expires is None else min(span_us(flow.expires), LAST_US)
+    expires_at = None if expires is None else add_clamped_us(now, expires)
+    about = (id_of(JobId(flow.id)), flow.name, now, expires_at, expires, flow.key, flow.tenant)
     connection.execute(_ADD_FLOW, about)
     number = connection.last_insert_rowid()
     open_ = [_is_open(part) for part in flow.parts]

@@ -25,9 +25,9 @@ SELECT lower(hex(id)) FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND +seq <= ?2 LIMIT 1;
 
 -- name: join
--- Jobs that were just stored, after the job ?3.
+-- Jobs that were just stored.
 UPDATE jobs SET part = ?1
- WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
+ WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
 -- name: any
 SELECT max(number) FROM flows;
@@ -42,8 +42,8 @@ SELECT lower(hex(id)) FROM flows
  ORDER BY number LIMIT 1;
 
 -- name: add_flow
-INSERT INTO flows (id, name, created_at, expires_at, key, tenant, last_seq)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0);
+INSERT INTO flows (id, name, created_at, expires_at, expires, key, tenant, last_seq)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0);
 
 -- name: add_part
 INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting)
@@ -88,6 +88,17 @@ UPDATE parts
 
 -- name: end_flow
 UPDATE flows SET state = ?2, ended_at = ?3 WHERE number = ?1;
+
+-- name: run_again
+-- An ended flow continues, and has all its time again. ?2: now, ?3: the last instant.
+UPDATE flows SET state = 'running', ended_at = NULL, expires_at = min(?2 + expires, ?3)
+ WHERE number = ?1 AND ended_at IS NOT NULL;
+
+-- name: first_due
+-- The first part of an ended flow that is to be settled; none: the flow runs.
+SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number
+ WHERE flows.number = ?1 AND flows.ended_at IS NOT NULL AND parts.due = 1
+ ORDER BY parts.number LIMIT 1;
 
 -- name: places
 -- Where the jobs of these parts stand, and whether they must not start any more.

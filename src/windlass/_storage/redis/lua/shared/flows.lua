@@ -7,10 +7,11 @@
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
   -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
-  -- the job number there, that a cancel has reached. size: how many parts.
+  -- the job number there, that a cancel has reached. size: how many parts. lasts: the time that the flow has
+  -- from its start, or from when it runs again; 0: it does not expire.
   FIELDS = {
     'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-    'swept_to', 'size',
+    'swept_to', 'size', 'lasts',
   },
   -- A part, as parts.lua says.
   PART_FIELDS = {
@@ -117,6 +118,9 @@ end
 function flows.finish(flow, told)
   local before = flow.state
   if not has(told, OVER) then
+    if before ~= flows.RUNNING and flow.lasts > 0 then
+      flow.expires = after(now, flow.lasts)
+    end
     flow.state, flow.ended = flows.RUNNING, 0
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
