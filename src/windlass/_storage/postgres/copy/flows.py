@@ -66,6 +66,7 @@ def flow_rows(graphs: Iterable[FlowGraph]) -> Iterator[_Columns]:
             "sealed": flow.sealed,
             "created_at": flow.created_at,
             "ended_at": flow.ended_at,
+            "expires": stored_span(flow.expires),
             "expires_at": flow.expires_at,
             "key": flow.key,
             "tenant": flow.tenant,

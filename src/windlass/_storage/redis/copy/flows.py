@@ -11,7 +11,7 @@ import msgspec
 from windlass._core.flows.flow import FlowRecord
 from windlass._core.flows.part import standings
 from windlass._core.job.job import JobId
-from windlass._core.values.instants import instant_of, to_us
+from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember, StoredJob
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.redis.flows.records import (
@@ -103,6 +103,7 @@ def _flow(flow: FlowRecord, uid: bytes, size: int) -> dict[str, object]:
         "state": FLOW_CODES[flow.state],
         "ended": _us(flow.ended_at),
         "cancelled": flow.cancel_requested,
+        "lasts": -1 if flow.expires is None else span_us(flow.expires),
         "sealed": flow.sealed,
         "size": size,
     }

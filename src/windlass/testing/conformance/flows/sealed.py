@@ -141,10 +141,10 @@ class FlowSealConformance:
     async def test_the_expiry_of_a_sealed_flow_counts_from_its_last_jobs(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
-        plan, _, last = a_large_flow()
+        plan, _, last = a_large_flow(expires=2 * HOUR)
         await start(storage, plan)
         clock.advance(MINUTE)
-        await storage.flows.extend(plan.id, last, last=True, expires=2 * HOUR)
+        await storage.flows.extend(plan.id, last, last=True)
         assert (await state(storage, plan)).expires_at == clock.now() + 2 * HOUR
         clock.advance(HOUR + MINUTE)
         await settle(storage)
