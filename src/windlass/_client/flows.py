@@ -63,10 +63,10 @@ class FlowStart:
 
     async def _extend(self, jobs: Sequence[tuple[int, NewJob]], portion: int) -> None:
         """Store the other portions. The last one opens the flow."""
-        flow, expires = self._plan.id, self._plan.expires
+        flow = self._plan.id
         for first in range(portion, len(jobs), portion):
             some, last = jobs[first : first + portion], first + portion >= len(jobs)
-            if not await self._store.extend(flow, some, last=last, expires=expires):
+            if not await self._store.extend(flow, some, last=last):
                 raise FlowEnded(flow)
 
     async def idle(self) -> None:

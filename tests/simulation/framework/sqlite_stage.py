@@ -42,7 +42,7 @@ from windlass._storage.sqlite.flows.parts import BLOCKED
 from windlass._storage.sqlite.io.connection import ConnectionSource
 from windlass._storage.sqlite.io.guards import FileGuard
 from windlass._storage.sqlite.io.inline_writer import InlineWriter
-from windlass._storage.sqlite.io.rows import STATES, WAITING, limits_of
+from windlass._storage.sqlite.io.rows import STATES, WAITING, fetch, limits_of
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
 from windlass._storage.sqlite.io.writer import DEADLINE, Urgency
 from windlass._storage.timings import Durations
@@ -111,11 +111,11 @@ class _Flows:
         self._places: dict[int, tuple[FlowId, int, int]] = {}
         if connection is None:
             return
-        for (flow,) in connection.execute(_ALL_FLOWS).fetchall():
+        for (flow,) in fetch(connection, _ALL_FLOWS):
             graph = read_graph(connection, FlowId(flow))
             if graph is not None:
                 self.graphs[FlowId(flow)] = graph
-        for part, flow, number, last in connection.execute(_ALL_PARTS).fetchall():
+        for part, flow, number, last in fetch(connection, _ALL_PARTS):
             self._places[part] = FlowId(flow), number, last
 
     def place(self, part: int, seq: int) -> FlowPlace:

@@ -84,7 +84,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     """One running flow per key."""
     expires: timedelta | None = None
-    """Members that have not started so long after the flow's start are discarded."""
+    """Members that have not started this long after the flow's start are cancelled. A flow that
+    runs again after its end has this time again."""
     tenant: str | None = None
     sealed: bool = False
     """More jobs follow (`FlowStore.extend`). Nothing starts before the last of them is stored."""
@@ -129,6 +130,8 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bool = False
     """Not all of its jobs are stored: nothing has started."""
     expires_at: datetime | None = None
+    expires: timedelta | None = None
+    """The time that it has from its start, or from when it runs again."""
     tenant: str | None = None
     total: int = 0
     open: int = 0

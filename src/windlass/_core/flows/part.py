@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import NewPart, PartKind, PartRecord, When
+from windlass._core.flows.flow import FlowRecord, NewPart, PartKind, PartRecord, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -113,7 +113,7 @@ class Gate(msgspec.Struct):
         self.waiting = 0
 
 
-def first_gate(part: NewPart, *, sealed: bool) -> Gate:
+def first_gate(part: NewPart | PartRecord, *, sealed: bool) -> Gate:
     """Return what a new part waits for. The first parts of a sealed flow wait for its last jobs."""
     return Gate(waiting=len(part.after) or int(sealed))
 
@@ -185,11 +185,12 @@ class PartStanding(NamedTuple):
     due: bool
 
 
-def standings(parts: Sequence[PartRecord], *, cancelled: bool) -> list[PartStanding]:
+def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStanding]:
     """Work out from the counts alone where the parts of a flow stand. Numbers rise along edges."""
     found: list[PartStanding] = []
+    cancelled = flow.cancel_requested
     for part in parts:
-        gate = Gate(waiting=len(part.after))
+        gate = first_gate(part, sealed=flow.sealed and not cancelled)
         for edge in part.after:
             gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
         counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})

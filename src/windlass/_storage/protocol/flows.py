@@ -87,6 +87,9 @@ class FlowStore(Protocol):
     and not ended counts, once. When a part has ended, or has its first failure, the parts after it
     learn that in the same write, and so does the flow.
 
+    A flow that runs again after its end, by a retry or a requeue, has its whole ``expires`` again,
+    counted from that write.
+
     Members that wait for other parts are *blocked*: waiting, but in no line of a claim, at any due
     time. Their delay and expiry count from when they are placed. For the actions on jobs:
 
@@ -103,8 +106,9 @@ class FlowStore(Protocol):
 
     What a member adds by its success (`Transition.then`) belongs to its part: those that wait for
     the member wait for these jobs, too. They are counted in that write, before the member's own
-    end, and placed at once. A job that is left out, because its key is held, counts for nothing. In
-    a cancelled flow nothing is added. A follow-up of a failure does not belong to the flow.
+    end, and placed at once. A job that is left out, because its key is held or its id is stored,
+    counts for nothing. In a cancelled flow nothing is added. `Applied.left_out` names these jobs. A
+    follow-up of a failure does not belong to the flow.
     """
 
     @property
@@ -133,12 +137,11 @@ class FlowStore(Protocol):
         jobs: Sequence[tuple[int, NewJob]],
         *,
         last: bool,
-        expires: timedelta | None = None,
     ) -> bool:
         """Store further jobs of a sealed flow, all or none, each with the number of its part.
 
         - All jobs of a sealed flow are blocked. ``last`` opens it: from this write on its parts are
-          settled, and ``expires`` counts.
+          settled, and its ``expires`` counts.
         - A flow that gets no jobs for `SEALED_FOR` is cancelled. It cannot be retried.
         - False: the flow was cancelled or deleted, and nothing was stored. Jobs that are stored
           already are a repeated call: True.
@@ -173,8 +176,9 @@ class FlowStore(Protocol):
           members are cancelled, and the workers of running ones asked, by `settle`, in portions. A
           member that succeeds meanwhile stays succeeded. WRONG_STATE for a flow that has ended.
         - Retry: members that failed, were cancelled or expired are requeued, and what that had
-          stopped is blocked again. WRONG_STATE for a flow that runs or has succeeded, CONFLICT if
-          another running flow holds its key.
+          stopped is blocked again. The flow runs from this write on, unless no member comes back,
+          because other jobs hold the keys of all. WRONG_STATE for a flow that runs or has
+          succeeded, CONFLICT if another running flow holds its key.
         """
         ...
 

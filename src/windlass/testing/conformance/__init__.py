@@ -42,6 +42,7 @@ from windlass.testing.conformance.copy.flows import CopyFlowsConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
+from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.keep import FlowKeepConformance
 from windlass.testing.conformance.flows.sealed import FlowSealConformance
@@ -140,6 +141,7 @@ __all__ = [
     "FireConformance",
     "FirstStartConformance",
     "FlowAddedConformance",
+    "FlowAgainConformance",
     "FlowCancelConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
@@ -284,6 +286,7 @@ ALL: tuple[type, ...] = (
     FlowEndConformance,
     FlowFailureConformance,
     FlowAddedConformance,
+    FlowAgainConformance,
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,

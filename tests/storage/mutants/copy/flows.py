@@ -81,6 +81,14 @@ class RestoresNoSweep(FlowRows):
         self.sweeping.clear()
 
 
+@fails(CopyFlowsConformance.test_a_sealed_flow_gets_its_last_jobs_elsewhere)
+class RestoresOpenFlows(FlowRows):
+    """A restored flow counts as whole."""
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        super().restore(replace(record, sealed=False), parts)
+
+
 @fails(CopyFlowsConformance.test_a_running_flow_holds_its_key_elsewhere)
 class RestoresNoFlowKeys(FlowRows):
     """Restored flows hold no keys."""

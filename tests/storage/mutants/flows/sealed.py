@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -47,33 +47,27 @@ class AddsInFront(MemoryFlows):
 class RefusesRepeats(MemoryFlows):
     """A slice that was stored before is refused."""
 
-    async def extend(
-        self, flow: FlowId, jobs: Slice, *, last: bool, expires: timedelta | None = None
-    ) -> bool:
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
         known = any(job.id in self._db.by_id for _, job in jobs)
-        return not known and await super().extend(flow, jobs, last=last, expires=expires)
+        return not known and await super().extend(flow, jobs, last=last)
 
 
 @fails(FlowSealConformance.test_a_slice_is_stored_whole_or_not_at_all)
 class StoresUpToTheConflict(MemoryFlows):
     """What comes before a job that cannot be stored is stored."""
 
-    async def extend(
-        self, flow: FlowId, jobs: Slice, *, last: bool, expires: timedelta | None = None
-    ) -> bool:
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
         for job in jobs:
             await super().extend(flow, [job], last=False)
-        return await super().extend(flow, [], last=last, expires=expires) if last else True
+        return await super().extend(flow, [], last=last) if last else True
 
 
 @fails(FlowSealConformance.test_an_empty_last_slice_opens_the_flow)
 class IgnoresEmptySlices(MemoryFlows):
     """A slice without jobs does nothing."""
 
-    async def extend(
-        self, flow: FlowId, jobs: Slice, *, last: bool, expires: timedelta | None = None
-    ) -> bool:
-        return not jobs or await super().extend(flow, jobs, last=last, expires=expires)
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        return not jobs or await super().extend(flow, jobs, last=last)
 
 
 @fails(FlowSealConformance.test_a_flow_that_was_never_whole_is_not_retried)
@@ -81,7 +75,7 @@ class RetriesHalves(MemoryFlows):
     """A flow that was never whole is retried."""
 
     def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
-        flow.unseal(flow.expires_at)
+        flow.unseal(now)
         return super()._retry(flow, now)
 
 
@@ -102,12 +96,10 @@ class WaitsForTheRest(FlowRules):
 class KeepsHalvesForEver(MemoryFlows):
     """A sealed flow has all the time it wants."""
 
-    async def extend(
-        self, flow: FlowId, jobs: Slice, *, last: bool, expires: timedelta | None = None
-    ) -> bool:
-        taken = await super().extend(flow, jobs, last=last, expires=expires)
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        taken = await super().extend(flow, jobs, last=last)
         if taken and not last:
-            self._db.flows.by_id[flow].extend(datetime.max.replace(tzinfo=UTC))
+            self._db.flows.by_id[flow].extend(self._db.clock.now() + timedelta(days=1))
         return taken
 
 
@@ -115,27 +107,27 @@ class KeepsHalvesForEver(MemoryFlows):
 class CountsFromTheStart(MemoryFlows):
     """A sealed flow expires by its first write."""
 
-    def _unseal(self, flow: MemoryFlow, expires_at: datetime | None, now: datetime) -> None:
-        super()._unseal(flow, expires_at and expires_at - (now - flow.created_at), now)
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        super()._unseal(flow, now)
+        flow.unseal(flow.created_at)
 
 
 @fails(FlowSealConformance.test_a_flow_without_expiry_does_not_expire_once_it_is_whole)
 class KeepsTheHour(MemoryFlows):
     """A flow that is whole still expires like a sealed one."""
 
-    def _unseal(self, flow: MemoryFlow, expires_at: datetime | None, now: datetime) -> None:
-        super()._unseal(flow, expires_at or flow.expires_at, now)
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        super()._unseal(flow, now)
+        flow.extend(now)
 
 
 @fails(FlowSealConformance.test_an_unknown_flow_is_not_extended)
 class StoresStrays(MemoryFlows):
     """Jobs of an unknown flow are stored without it."""
 
-    async def extend(
-        self, flow: FlowId, jobs: Slice, *, last: bool, expires: timedelta | None = None
-    ) -> bool:
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
         if flow not in self._db.flows.by_id:
             with self._db.moment() as now:
                 for _, job in jobs:
                     self._db.add(replace(job), now)
-        return await super().extend(flow, jobs, last=last, expires=expires)
+        return await super().extend(flow, jobs, last=last)

@@ -66,8 +66,8 @@ class AnswersRepeatsByKey(MemoryFlows):
 class ForgetsKeys(FlowRows):
     """Flows are stored without their keys."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
-        return super().add(replace(asked, key=None), now, expires_at)
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
+        return super().add(replace(asked, key=None), now)
 
 
 @fails(FlowStartConformance.test_a_held_key_of_a_job_refuses_the_whole_flow)
@@ -178,3 +178,11 @@ class QueuesUpAgain(MemoryDatabase):
 
     def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
         super().unblock(row, now, now)
+
+
+@fails(FlowStartConformance.test_of_flows_with_one_key_or_id_in_a_call_the_first_is_started)
+class ChecksAllFlowsOfACall(MemoryFlows):
+    """The jobs of flows that are not stored are checked, too."""
+
+    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+        return [*flows]

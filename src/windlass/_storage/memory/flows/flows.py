@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from windlass._core.flows.flow import (
-    SEALED_FOR,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -15,7 +14,6 @@ from windlass._core.flows.flow import (
 )
 from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
-from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
@@ -50,8 +48,7 @@ class MemoryFlows:
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
         with self._db.moment() as now:
-            new = [flow for flow in flows if self._stored(flow) is None]
-            jobs = [job for flow in new for _, job in flow.jobs]
+            jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
             require_room(self._db, jobs, now)
             self._db.gates.require(jobs)
             self._require_free(jobs, now)
@@ -65,6 +62,18 @@ class MemoryFlows:
             return StartedFlow(flow.id, created=True, repeated=True)
         holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
         return None if holder is None else StartedFlow(holder.asked.id, created=False)
+
+    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+        """Return the flows that are to be stored. Of those with one id or key it is the first."""
+        new: list[NewFlow] = []
+        ids, keys = set[FlowId](), set[str]()
+        for flow in flows:
+            if flow.id not in ids and flow.key not in keys and self._stored(flow) is None:
+                new.append(flow)
+                ids.add(flow.id)
+                if flow.key is not None:
+                    keys.add(flow.key)
+        return new
 
     def _require_free(self, jobs: Sequence[NewJob], now: datetime) -> None:
         """Refuse ids that are stored and keys that are held, also by a job of the same call."""
@@ -83,8 +92,7 @@ class MemoryFlows:
         stored = self._stored(asked)  # again: an earlier one of the call may hold the key
         if stored is not None:
             return stored
-        expires = SEALED_FOR if asked.sealed else asked.expires
-        flow = self._db.flows.add(asked, now, _instant_after(now, expires))
+        flow = self._db.flows.add(asked, now)
         self._add_jobs(flow, asked.jobs, now)
         for part in flow.parts:
             self._db.flows.spread(part, now)
@@ -111,7 +119,6 @@ class MemoryFlows:
         jobs: Sequence[tuple[int, NewJob]],
         *,
         last: bool,
-        expires: timedelta | None = None,
     ) -> bool:
         with self._db.moment() as now:
             found = self._db.flows.by_id.get(flow)
@@ -124,15 +131,14 @@ class MemoryFlows:
             self._db.gates.require(given)
             self._require_free(given, now)
             self._add_jobs(found, jobs, now)
+            found.extend(now)
             if last:
-                self._unseal(found, _instant_after(now, expires), now)
-            else:
-                found.extend(add_clamped(now, SEALED_FOR))
+                self._unseal(found, now)
         self._db.wake()
         return True
 
-    def _unseal(self, flow: MemoryFlow, expires_at: datetime | None, now: datetime) -> None:
-        flow.unseal(expires_at)
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        flow.unseal(now)
         flow.open_roots()
         for part in flow.parts:
             self._db.flows.spread(part, now)
@@ -185,6 +191,7 @@ class MemoryFlows:
             part = self._db.part_of(row)
             if row.is_terminal() and seq not in part.stopped and seq not in part.skipped:
                 self._actions.requeue_one(row, now)
+        self._rules.reopen(flow, now)
         return ActionResult.DONE
 
     # --- looking --------------------------------------------------------------------------------
@@ -272,10 +279,6 @@ class MemoryFlows:
         if row.seq in part.skipped:
             return MemberEnd.SKIPPED
         return ended_as(row.state)
-
-
-def _instant_after(now: datetime, span: timedelta | None) -> datetime | None:
-    return None if span is None else add_clamped(now, span)
 
 
 def _member(row: JobRow) -> Member:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -30,6 +31,7 @@ from windlass._core.flows.part import (
     tidings,
 )
 from windlass._core.job.job import FlowId
+from windlass._core.values.instants import add_clamped
 
 __all__ = ["FlowRows", "MemoryFlow", "MemoryPart"]
 
@@ -147,14 +149,25 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     swept: int = 0
     """The number of members that a cancel has reached."""
 
-    def end(self, state: FlowState, at: datetime | None) -> None:
+    def end(self, state: FlowState, at: datetime) -> None:
         self.state, self.ended_at = state, at
 
-    def unseal(self, expires_at: datetime | None) -> None:
-        self.sealed, self.expires_at = False, expires_at
+    def restore(self, record: FlowRecord) -> None:
+        self.state, self.ended_at = record.state, record.ended_at
+        self.cancelled, self.expires_at = record.cancel_requested, record.expires_at
 
-    def extend(self, expires_at: datetime) -> None:
-        self.expires_at = expires_at
+    def run_again(self, now: datetime) -> None:
+        """Let an ended flow continue. It has all its time again."""
+        if self.ended_at is not None:
+            self.state, self.ended_at = FlowState.RUNNING, None
+            self.expires_at = _instant_after(now, self.asked.expires)
+
+    def extend(self, now: datetime) -> None:
+        """Give a sealed flow time for its next jobs."""
+        self.expires_at = _instant_after(now, SEALED_FOR)
+
+    def unseal(self, now: datetime) -> None:
+        self.sealed, self.expires_at = False, _instant_after(now, self.asked.expires)
 
     def open_roots(self) -> None:
         """Let the parts wait only for each other, not for the rest of the flow."""
@@ -189,6 +202,7 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
             cancel_requested=self.cancelled,
             sealed=self.sealed,
             expires_at=self.expires_at,
+            expires=asked.expires,
             tenant=asked.tenant,
             **{name: sum(getattr(one, name) for one in counts) for name in names},
         )
@@ -207,14 +221,14 @@ class FlowRows:
         """Cancelled flows with members that the cancel has not reached."""
         self._last = 0
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
         """Keep a flow. Its parts have no jobs yet."""
         self._last += 1
         flow = MemoryFlow(
             number=self._last,
             asked=msgspec.structs.replace(asked, jobs=()),
             created_at=now,
-            expires_at=expires_at,
+            expires_at=_instant_after(now, SEALED_FOR if asked.sealed else asked.expires),
             sealed=asked.sealed,
         )
         for number, part in enumerate(asked.parts):
@@ -231,10 +245,9 @@ class FlowRows:
 
     def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
         """Keep a flow as it was in another storage, without its jobs."""
-        flow = self.add(_asked_of(record, parts), record.created_at, record.expires_at)
-        flow.end(record.state, record.ended_at)
-        flow.mark_cancelled(cancelled=record.cancel_requested)
-        where = standings(parts, cancelled=record.cancel_requested)
+        flow = self.add(_asked_of(record, parts), record.created_at)
+        flow.restore(record)
+        where = standings(record, parts)
         for part, stored, (gate, told, _) in zip(flow.parts, parts, where, strict=True):
             part.restore(stored, gate, told)
             self.look(part)
@@ -279,7 +292,7 @@ class FlowRows:
 
     def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
         if not end.over:
-            flow.end(FlowState.RUNNING, None)
+            flow.run_again(now)
             if flow.asked.key is not None:
                 self.keys.setdefault(flow.asked.key, flow)
             return
@@ -302,5 +315,16 @@ def _asked_of(flow: FlowRecord, parts: Sequence[PartRecord]) -> NewFlow:
         for one in parts
     ]
     return NewFlow(
-        id=flow.id, name=flow.name, parts=tuple(asked), jobs=(), key=flow.key, tenant=flow.tenant
+        id=flow.id,
+        name=flow.name,
+        parts=tuple(asked),
+        jobs=(),
+        key=flow.key,
+        tenant=flow.tenant,
+        expires=flow.expires,
+        sealed=flow.sealed,
     )
+
+
+def _instant_after(now: datetime, span: timedelta | None) -> datetime | None:
+    return None if span is None else add_clamped(now, span)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from windlass._core.flows.flow import FlowState
 from windlass._core.flows.part import Decision, MemberEnd
 from windlass._core.job.state import State
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
@@ -11,6 +12,9 @@ from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 
 __all__ = ["FlowRules"]
+
+_REOPENED = 100
+"""Members that one retry blocks again at once. The others follow by `FlowRules.settle`."""
 
 
 class FlowRules:
@@ -59,6 +63,14 @@ class FlowRules:
                 self._db.finish(row, state, now, ended)
         self._db.flows.look(part)
         return len(blocked)
+
+    def reopen(self, flow: MemoryFlow, now: datetime) -> None:
+        """Let a retried flow run from this write on: block at least one of its members again."""
+        while flow.state is not FlowState.RUNNING:
+            due = next((part for part in flow.parts if part.is_due), None)
+            if due is None:
+                return  # the keys of all its members are held by others
+            self.settle_part(due, _REOPENED, now)
 
     def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
         unique = row.asked.unique

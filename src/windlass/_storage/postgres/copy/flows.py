@@ -63,8 +63,10 @@ def flow_rows(graphs: Iterable[FlowGraph]) -> Iterator[_Columns]:
             "name": stored_text(flow.name),
             "state": _STATES.index(flow.state),
             "cancelled": flow.cancel_requested,
+            "sealed": flow.sealed,
             "created_at": flow.created_at,
             "ended_at": flow.ended_at,
+            "expires": stored_span(flow.expires),
             "expires_at": flow.expires_at,
             "key": flow.key,
             "tenant": flow.tenant,
@@ -78,7 +80,7 @@ def part_rows(graphs: Sequence[FlowGraph]) -> Iterator[_Columns]:
         for part in graph.parts:
             for edge in part.after:
                 feeds[edge.part].append((part.number, edge.strict))
-        where = standings(graph.parts, cancelled=graph.flow.cancel_requested)
+        where = standings(graph.flow, graph.parts)
         for part, stands, fed in zip(graph.parts, where, feeds, strict=True):
             yield {"flow": place, **_part_row(part, stands, fed)}
 

@@ -78,11 +78,10 @@ class PostgresFlows:
         jobs: Sequence[tuple[int, NewJob]],
         *,
         last: bool,
-        expires: timedelta | None = None,
     ) -> bool:
         new = [job for _, job in jobs]
         check_size(new)
-        kept = stored_span(expires if last else SEALED_FOR)
+        kept = stored_span(SEALED_FOR)
         rows, _ = await self._store(_EXTEND, new, _known(flow), last, kept, *job_args(jobs))
         taken: bool = rows[0][0]
         return taken
@@ -216,6 +215,7 @@ def flow_of(row: Row) -> FlowRecord:
         cancel_requested=row["cancelled"],
         sealed=row["sealed"],
         expires_at=row["expires_at"],
+        expires=None if row["expires"] is None else timedelta(microseconds=row["expires"]),
         tenant=row["tenant"],
         total=total,
         open=open_,

@@ -32,7 +32,7 @@ class _FlowJson(msgspec.Struct, frozen=True):
     key: str | None
     tenant: str | None
     expires: int | None
-    sealed: bool
+    stays: int | None
 
 
 class _PartJson(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ def _flow_json(flow: NewFlow) -> _FlowJson:
         stored_text(flow.name),
         flow.key,
         flow.tenant,
-        stored_span(SEALED_FOR if flow.sealed else flow.expires),
-        flow.sealed,
+        stored_span(flow.expires),
+        stored_span(SEALED_FOR) if flow.sealed else None,
     )
 
 

@@ -47,10 +47,11 @@ BEGIN
                ended_at = p_now, holds_key = false, attend_at = NULL
          WHERE f.number = p_flow;
     ELSE
+        -- It has all its time again.
         UPDATE flows f
-           SET state = 0, ended_at = NULL,
-               attend_at = CASE WHEN f.cancelled THEN '-infinity' ELSE f.expires_at END
-         WHERE f.number = p_flow;
+           SET state = 0, ended_at = NULL, expires_at = after(p_now, f.expires),
+               attend_at = CASE WHEN f.cancelled THEN '-infinity' ELSE after(p_now, f.expires) END
+         WHERE f.number = p_flow AND f.state > 0;
         PERFORM hold_flow_key(p_flow);
     END IF;
 END $$;

@@ -303,7 +303,7 @@ END $$;
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
 -- unknown) and verbs; both NULL if every transition was applied as asked. cool_untils and cooleds
--- are NULL without a cool-down.
+-- are NULL without a cool-down. left_out: the ids of jobs of p_thens that were not stored.
 --
 -- Successes that are kept are one statement, which locks their rows in the order of p_seqs. Every other
 -- transition is decided alone: then all rows are locked before the first one is changed.
@@ -323,7 +323,7 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_starteds boolean[] DEFAULT NULL, p_metadatas text[] DEFAULT NULL,
     p_noted boolean DEFAULT false,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
-    OUT cooleds boolean[], OUT placed boolean
+    OUT cooleds boolean[], OUT placed boolean, OUT left_out text[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -502,6 +502,9 @@ BEGIN
             ELSIF members_cancelled(ARRAY[p_seqs[i]]) = '{}' THEN
                 v_follow := v_follow || p_thens[i];
                 v_adding := v_adding || v_answer.part;
+            ELSE
+                left_out := left_out || ARRAY(SELECT j.job ->> 'id'
+                                                FROM listed_jobs(p_thens[i]::json) AS j (job));
             END IF;
         END IF;
         IF v_answer.part IS NOT NULL THEN
@@ -530,6 +533,14 @@ BEGIN
                                        listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)),
                 p_repeats => true) AS i
              WHERE i.replaced IS NOT NULL);
+        IF v_left <> '{}' THEN
+            left_out := left_out || ARRAY(
+                SELECT a.id FROM (
+                    SELECT l.job ->> 'id' AS id, row_number() OVER (ORDER BY f.n, l.n) AS place
+                      FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
+                           listed_jobs(f.jobs::json) WITH ORDINALITY AS l (job, n)) AS a
+                 WHERE a.place = ANY (v_left));
+        END IF;
         v_added := join_parts(v_follow, v_adding, v_left, false);
         IF v_added <> '{}' THEN
             v_parts := v_parts || v_added;

@@ -2,7 +2,8 @@
 
 -- Store the rows of flows, as far as they are new. In the order of their keys: two of these never wait for
 -- each other.
---   p_flows   JSON, in order: id, name, key, tenant, expires (microseconds), sealed
+--   p_flows   JSON, in order: id, name, key, tenant, expires (microseconds), stays (how long it may
+--             stay sealed; NULL: it is not)
 --   numbers   of those that were stored, side by side; 0: it was not
 --   ids       of the flows that are the answer
 CREATE OR REPLACE FUNCTION store_flows(
@@ -20,17 +21,18 @@ BEGIN
     FOR v_flow IN
         SELECT t.* FROM ROWS FROM (
             json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint,
-                                           sealed boolean)
-        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, sealed, n)
+                                           stays bigint)
+        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, stays, n)
          ORDER BY t.key COLLATE "C", t.n
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
-            INSERT INTO flows (id, holds_key, created_at, expires_at, attend_at, name, key, tenant,
-                               sealed)
-            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, after(p_now, v_flow.expires),
-                    after(p_now, v_flow.expires), v_flow.name, v_flow.key, v_flow.tenant,
-                    v_flow.sealed)
+            INSERT INTO flows (id, holds_key, created_at, expires, expires_at, attend_at, name, key,
+                               tenant, sealed)
+            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, v_flow.expires,
+                    after(p_now, coalesce(v_flow.stays, v_flow.expires)),
+                    after(p_now, coalesce(v_flow.stays, v_flow.expires)), v_flow.name,
+                    v_flow.key, v_flow.tenant, v_flow.stays IS NOT NULL)
             ON CONFLICT DO NOTHING RETURNING number INTO v_number;
             IF FOUND THEN
                 numbers[v_flow.n] := v_number;
@@ -213,13 +215,13 @@ BEGIN
      ORDER BY t.n;
 END $$;
 
--- `FlowStore.extend`: whether the flow takes them. p_numbers: of each job's part. p_flow_expires: of the
--- flow, which expires anew. The rest: as `store_members`.
+-- `FlowStore.extend`: whether the flow takes them. p_numbers: of each job's part. p_stays: how long it
+-- may stay sealed. The rest: as `store_members`.
 --
 -- The flow is locked after the counts of its parts, as everywhere. So what was seen of it before may have
 -- changed then: from the start.
 CREATE OR REPLACE FUNCTION extend_flow(
-    p_at timestamptz, p_durable boolean, p_flow uuid, p_last boolean, p_flow_expires bigint,
+    p_at timestamptz, p_durable boolean, p_flow uuid, p_last boolean, p_stays bigint,
     p_plain boolean, p_numbers integer[],
     p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
     p_dues timestamptz[], p_delays bigint[], p_max_attempts integer[], p_payloads bytea[],
@@ -261,8 +263,9 @@ BEGIN
             array_fill(1, ARRAY[v_many]));
     END IF;
     UPDATE flows f
-       SET sealed = NOT p_last, expires_at = after(v_now, p_flow_expires),
-           attend_at = after(v_now, p_flow_expires)
+       SET sealed = NOT p_last,
+           expires_at = after(v_now, CASE WHEN p_last THEN f.expires ELSE p_stays END),
+           attend_at = after(v_now, CASE WHEN p_last THEN f.expires ELSE p_stays END)
      WHERE f.number = v_flow.number AND f.sealed AND NOT f.cancelled AND NOT f.gone;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the flow has changed' USING ERRCODE = 'serialization_failure';
@@ -277,6 +280,25 @@ BEGIN
 END $$;
 
 -- --- what operators do ----------------------------------------------------------------------------
+
+-- Let a retried flow run from this write on: block at least one of its members again. None is if others
+-- hold the keys of all of them. The caller has locked the flow and its parts.
+CREATE OR REPLACE FUNCTION reopen_flow(p_flow bigint, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_part bigint;
+    v_met bigint[] := '{}';
+BEGIN
+    LOOP
+        SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
+         WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
+         ORDER BY p.number LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF settle_part(v_part, 100, p_now) = 0 THEN
+            v_met := v_met || v_part;
+        END IF;
+    END LOOP;
+END $$;
 
 -- Requeue the members of flows that failed, were cancelled or expired. Jobs, keys and parts are locked
 -- before the flows, which are locked then. Flows that are not to be retried after all: from the start.
@@ -316,6 +338,7 @@ BEGIN
         PERFORM count_members(
             p_now, v_back.parts, v_back.was, array_fill(0, ARRAY[v_back.many]));
     END IF;
+    PERFORM reopen_flow(f.number, p_now) FROM unnest(p_flows) AS f (number);
 END $$;
 
 -- `FlowStore.act`: one answer per entry of p_ids, in order. NULL among them is an id that cannot be one.
@@ -449,13 +472,13 @@ CREATE OR REPLACE FUNCTION read_flows(p_numbers bigint[])
 RETURNS TABLE (
     number bigint, id uuid, name text, state smallint, created_at timestamptz,
     ended_at timestamptz, key text, cancelled boolean, sealed boolean,
-    expires_at timestamptz, tenant text, counts bigint[]
+    expires_at timestamptz, expires bigint, tenant text, counts bigint[]
 )
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT f.number, f.id, f.name, f.state, f.created_at, f.ended_at, f.key, f.cancelled,
-           f.sealed, f.expires_at, f.tenant,
+           f.sealed, f.expires_at, f.expires, f.tenant,
            (SELECT ARRAY[coalesce(sum(c.total), 0), coalesce(sum(c.open), 0),
                          coalesce(sum(c.succeeded), 0), coalesce(sum(c.failed), 0),
                          coalesce(sum(c.cancelled), 0), coalesce(sum(c.stopped), 0),

@@ -46,12 +46,13 @@ BEGIN
                AS holds
           FROM json_populate_recordset(NULL::flows, p_flows::json) WITH ORDINALITY AS t
     ), stored AS (
-        INSERT INTO flows (id, state, cancelled, holds_key, created_at, ended_at, expires_at,
-                           attend_at, name, key, tenant)
-        SELECT a.id, a.state, a.cancelled, a.holds, a.created_at, a.ended_at, a.expires_at,
+        INSERT INTO flows (id, state, cancelled, holds_key, created_at, ended_at, expires, expires_at,
+                           attend_at, name, key, tenant, sealed)
+        SELECT a.id, a.state, a.cancelled, a.holds, a.created_at, a.ended_at, a.expires,
+               a.expires_at,
                CASE WHEN a.state > 0 THEN NULL WHEN a.cancelled THEN '-infinity'
                     ELSE a.expires_at END,
-               a.name, a.key, a.tenant
+               a.name, a.key, a.tenant, a.sealed
           FROM asked a ORDER BY a.ordinality
         ON CONFLICT (id) DO NOTHING
         RETURNING number, id
@@ -67,10 +68,10 @@ BEGIN
           JOIN asked a ON a.ordinality = t.flow
           JOIN stored s ON s.id = a.id
     ), made AS (
-        INSERT INTO parts (flow, flow_id, number, kind, failed, empty, due, told_over, told_broken,
+        INSERT INTO parts (flow, flow_id, number, kind, failed, due, told_over, told_broken,
                            told_unneeded, waiting, broken, unneeded, name, task, after, strict,
                            feeds, feeds_strict)
-        SELECT p.stored_flow, p.flow_id, p.number, p.kind, p.on_failed, p.total = 0, p.due,
+        SELECT p.stored_flow, p.flow_id, p.number, p.kind, p.on_failed, p.due,
                p.told_over, p.told_broken, p.told_unneeded, p.waiting, p.broken, p.unneeded,
                p.name, p.task, p.after, p.strict, p.feeds, p.feeds_strict
           FROM parts_of p ORDER BY p.stored_flow, p.number

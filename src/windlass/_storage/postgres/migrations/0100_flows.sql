@@ -3,6 +3,7 @@
 
 -- state: 0 running, 1 succeeded, 2 failed, 3 cancelled.
 --   holds_key   no other flow with this key runs
+--   expires     the time that it has from its start, or from when it runs again, microseconds
 --   attend_at   when settling is to look at the flow: its expiry, or at once while members of a
 --               cancelled flow have not ended. NULL: never
 --   sealed      not all of its jobs are stored
@@ -17,6 +18,7 @@ CREATE TABLE flows (
     gone boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL,
     ended_at timestamptz,
+    expires bigint,
     expires_at timestamptz,
     attend_at timestamptz,
     name text NOT NULL,
@@ -115,6 +117,10 @@ DROP FUNCTION IF EXISTS apply_rest(
     timestamptz, boolean, bigint[], bigint[], integer, text, bytea, boolean);
 DROP FUNCTION IF EXISTS apply_successes(timestamptz, boolean, bigint[], integer, text, bytea);
 DROP FUNCTION IF EXISTS delete_successes(timestamptz, boolean, bigint[], integer, text);
+DROP FUNCTION IF EXISTS leave_worker(
+    timestamptz, boolean, text, bigint[], integer[], text[], text[], bytea[], boolean[], bigint[],
+    boolean[], text[], text[], text[], integer[], boolean[], boolean[], text[], text[], boolean[],
+    text[], integer[], text[], boolean[], text[]);
 DROP FUNCTION IF EXISTS end_waiting(bigint[], integer, text, timestamptz);
 DROP FUNCTION IF EXISTS order_one(
     text, bigint, timestamptz, text, timestamptz, integer, text);

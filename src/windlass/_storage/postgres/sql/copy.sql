@@ -30,7 +30,8 @@ SELECT seq, claim_number, number, lines
   FROM windlass.logs WHERE seq = ANY ($1::bigint[]) ORDER BY seq, claim_number, number;
 
 -- name: dump_flows
-SELECT number, id, name, state, created_at, ended_at, key, cancelled, expires_at, tenant, counts
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
   FROM windlass.read_flows(windlass.dump_flows($1, $2, $3)) ORDER BY number;
 
 -- name: restore_flows

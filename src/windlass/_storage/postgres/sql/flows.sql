@@ -22,13 +22,13 @@ SELECT seq, id, state, blocked, result, error_kind, error_message, reason
   FROM windlass.list_members($1, $2, $3, $4);
 
 -- name: find
-SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, tenant,
-       counts
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
   FROM windlass.read_flows(windlass.find_flows($1::smallint[], $2, $3, $4, $5, $6));
 
 -- name: one
-SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, tenant,
-       counts
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
   FROM windlass.read_flows(
            ARRAY(SELECT number FROM windlass.flows WHERE id = $1::uuid AND NOT gone));
 

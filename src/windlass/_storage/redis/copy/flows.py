@@ -11,7 +11,7 @@ import msgspec
 from windlass._core.flows.flow import FlowRecord
 from windlass._core.flows.part import standings
 from windlass._core.job.job import JobId
-from windlass._core.values.instants import instant_of, to_us
+from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember, StoredJob
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.redis.flows.records import (
@@ -72,7 +72,7 @@ def packed_member(stored: StoredJob) -> dict[str, object] | None:
 def packed_flow(graph: FlowGraph) -> Sequence[object]:
     """Return a flow with its parts, each a key and a value."""
     uid = id_of(JobId(graph.flow.id))
-    where = standings(graph.parts, cancelled=graph.flow.cancel_requested)
+    where = standings(graph.flow, graph.parts)
     feeds = [b""] * len(graph.parts)
     records: list[msgspec.Raw] = []
     plans: list[msgspec.Raw] = []
@@ -103,6 +103,8 @@ def _flow(flow: FlowRecord, uid: bytes, size: int) -> dict[str, object]:
         "state": FLOW_CODES[flow.state],
         "ended": _us(flow.ended_at),
         "cancelled": flow.cancel_requested,
+        "lasts": -1 if flow.expires is None else span_us(flow.expires),
+        "sealed": flow.sealed,
         "size": size,
     }
 

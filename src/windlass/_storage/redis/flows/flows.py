@@ -31,7 +31,6 @@ from windlass._storage.redis.flows.records import (
     member_of,
     part_key,
     start_args,
-    stored_span,
 )
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
@@ -80,9 +79,8 @@ class RedisFlows:
         jobs: Sequence[tuple[int, NewJob]],
         *,
         last: bool,
-        expires: timedelta | None = None,
     ) -> bool:
-        kept = stored_span(expires if last else SEALED_FOR)
+        kept = span_us(SEALED_FOR)
         uid = known_id(JobId(flow))
         reply = await self._db.run_aside(_EXTEND, uid, int(last), kept, *job_args(jobs))
         if not isinstance(reply, int):

@@ -39,7 +39,6 @@ __all__ = [
     "part_record",
     "plan_record",
     "start_args",
-    "stored_span",
 ]
 
 _STATES: Final = tuple(FlowState)
@@ -48,6 +47,7 @@ FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
 _KINDS: Final = tuple(PartKind)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 _NEVER = -1
+_SEALED_FOR = span_us(SEALED_FOR)
 
 _PART = struct.Struct(">BBBB8I3I")
 _NUMBER = struct.Struct(">I")
@@ -76,6 +76,7 @@ class _FlowRow(msgspec.Struct, array_like=True):
     swept: int
     swept_to: int
     size: int
+    lasts: int
     sealed: bool
 
 
@@ -99,8 +100,8 @@ def start_args(flow: NewFlow) -> list[bytes]:
             flow.name,
             False if flow.key is None else flow.key,
             False if flow.tenant is None else flow.tenant,
-            stored_span(SEALED_FOR if flow.sealed else flow.expires),
-            flow.sealed,
+            _NEVER if flow.expires is None else max(0, min(span_us(flow.expires), LAST_US)),
+            _SEALED_FOR if flow.sealed else False,
             [_asked(part) for part in flow.parts],
             len(flow.jobs),
         )
@@ -112,11 +113,6 @@ def job_args(jobs: Sequence[tuple[int, NewJob]]) -> list[bytes]:
     """Return jobs of a flow: the numbers of their parts, then the jobs as insert.lua takes them."""
     numbers = b"".join(_NUMBER.pack(number) for number, _ in jobs)
     return [numbers, *insert_args([job for _, job in jobs])]
-
-
-def stored_span(span: timedelta | None) -> int:
-    """Return microseconds; -1: none."""
-    return _NEVER if span is None else max(0, min(span_us(span), LAST_US))
 
 
 def _asked(part: NewPart) -> tuple[object, ...]:
@@ -161,6 +157,7 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
         cancel_requested=row.cancelled,
         sealed=row.sealed,
         expires_at=optional_instant(row.expires),
+        expires=None if row.lasts < 0 else timedelta(microseconds=row.lasts),
         tenant=_text(row.tenant),
         **sums,
     )

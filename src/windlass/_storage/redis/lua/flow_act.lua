@@ -49,6 +49,7 @@ function acts.retry(flow)
     end
   end
   members.flush()
+  settling.reopen(flow)
   return DONE
 end
 

@@ -1,5 +1,5 @@
 -- FlowStore.extend.
--- ARGV: id of the flow, 1 if these are its last jobs or 0, in how long it expires or -1, the numbers of the
+-- ARGV: id of the flow, 1 if these are its last jobs or 0, how long it may stay sealed, the numbers of the
 -- jobs' parts (4 bytes each), then two strings for each job as storing.lua says.
 -- Answer: 1, or 0 (the flow is not there, or was cancelled). Or, as flow_start.lua: why nothing is stored.
 -- use: storing settling new_members
@@ -24,7 +24,7 @@ local function unseal(flow)
   end
 end
 
-local id, last, expires, numbers = table.remove(ARGV, 1), table.remove(ARGV, 1) == '1',
+local id, last, stays, numbers = table.remove(ARGV, 1), table.remove(ARGV, 1) == '1',
   tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1)
 local flow = flows.get(id)
 if not flow or flow.cancelled then
@@ -41,7 +41,7 @@ end
 local joins = join_all(flow, numbers)
 local _, queues = store_new(new, joins)
 redis.call('ZREM', prefix .. 'settle', 'x' .. flow.id)
-flow.expires = expires < 0 and 0 or after(now, expires)
+flow.expires = flows.expiry(last and flow.lasts or stays)
 flows.expect_expiry(flow)
 if last then
   unseal(flow)

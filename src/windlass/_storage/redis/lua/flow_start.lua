@@ -1,6 +1,6 @@
 -- FlowStore.start.
--- ARGV: of each flow msgpack [id, name, key or false, tenant or false, expires or -1, sealed, parts, number of
--- jobs], the numbers of its jobs' parts (4 bytes each), then two strings for each job as storing.lua says. A part is
+-- ARGV: of each flow msgpack [id, name, key or false, tenant or false, expires or -1, false or how long it may stay
+-- sealed, parts, number of jobs], the numbers of its jobs' parts (4 bytes each), then two strings for each job as storing.lua says. A part is
 -- [name, kind, task, 1 if it runs on failure or 0, [[part, strict], ...]].
 -- Answer: for each flow '' (stored), '=' (stored before), or the id of the running flow that holds its key.
 -- Or, as insert.lua: 'limit', 'key' or 'id', and nothing is stored.
@@ -25,8 +25,8 @@ local function read_flows(answers)
       wanted[#wanted + 1] = {
         flow = {
           id = id, name = name, key = key, tenant = tenant, created = now, state = flows.RUNNING,
-          expires = expires < 0 and 0 or after(now, expires), ended = 0, cancelled = false, swept = 0,
-          swept_to = 0, size = #its_parts, sealed = sealed,
+          expires = flows.expiry(sealed or expires), ended = 0, cancelled = false, swept = 0,
+          swept_to = 0, size = #its_parts, lasts = expires, sealed = sealed and true,
         },
         parts = its_parts, numbers = ARGV[at + 1], first = at + 2, many = many,
       }

@@ -54,7 +54,7 @@ function restore.flow(thing)
   for at = 1, #records, 2 do
     local part = flows.unpack_part(records[at], records[at + 1])
     if part.due == 1 then
-      redis.call('ZADD', prefix .. 'settle', now, part.key)
+      redis.call('ZADD', prefix .. 'settle', flow.number, part.key)
     end
   end
   if flow.state ~= flows.RUNNING then

@@ -12,7 +12,7 @@ import msgspec
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.flows.part import Counts, standings
 from windlass._core.job.job import FlowId, FlowPlace, JobId
-from windlass._core.values.instants import LAST_US, instant_of, to_us
+from windlass._core.values.instants import LAST_US, instant_of, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember, StoredJob
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.shared.job_ids import id_of
@@ -81,7 +81,7 @@ def restore_flow(connection: apsw.Connection, graph: FlowGraph) -> bool:
     if not connection.changes():
         return False
     number = connection.last_insert_rowid()
-    where = standings(graph.parts, cancelled=flow.cancel_requested)
+    where = standings(flow, graph.parts)
     connection.executemany(
         _RESTORE_PART,
         [
@@ -107,9 +107,11 @@ def _flow_row(flow: FlowRecord) -> Row:
         flow.name,
         flow.state.value,
         *(_us(at) for at in (flow.created_at, flow.ended_at, flow.expires_at)),
+        None if flow.expires is None else span_us(flow.expires),
         flow.key,
         flow.tenant,
         int(flow.cancel_requested),
+        int(flow.sealed),
     )
 
 

@@ -35,7 +35,7 @@ from windlass._storage.sqlite.admin.action_effects import JobChanges, failed_mem
 from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
 from windlass._storage.sqlite.flows.recount import recount
-from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
+from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, reopen_flow, settle
 from windlass._storage.sqlite.flows.start import extend_flow, start_flows
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -83,9 +83,8 @@ class SqliteFlows:
         jobs: Sequence[tuple[int, NewJob]],
         *,
         last: bool,
-        expires: timedelta | None = None,
     ) -> bool:
-        op = partial(extend_flow, wanted=flow, jobs=jobs, last=last, expires=expires)
+        op = partial(extend_flow, wanted=flow, jobs=jobs, last=last)
         done = await self._db.write(op)
         self._db.subscribers.wake()
         return done
@@ -199,6 +198,7 @@ def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResul
     for job in failed_members(connection, number):
         jobs.requeue(job)
     jobs.settle()
+    reopen_flow(connection, number, now)
     return ActionResult.DONE
 
 
@@ -214,9 +214,9 @@ def _member(row: Row) -> Member:
 
 def _flow(row: Row) -> FlowRecord:
     """Decode a row of ``flow`` in flows.sql."""
-    uid, number, name, state, created_at, ended_at, key, *about = row[:11]
-    cancelled, sealed, expires_at, tenant = about
-    total, open_, succeeded, failed, ended, stopped, skipped = map(int, row[11:])
+    uid, number, name, state, created_at, ended_at, key, *about = row[:12]
+    cancelled, sealed, expires_at, expires, tenant = about
+    total, open_, succeeded, failed, ended, stopped, skipped = map(int, row[12:])
     return FlowRecord(
         id=FlowId(uid.hex()),
         number=number,
@@ -228,6 +228,7 @@ def _flow(row: Row) -> FlowRecord:
         cancel_requested=bool(cancelled),
         sealed=bool(sealed),
         expires_at=optional_instant(expires_at),
+        expires=None if expires is None else timedelta(microseconds=expires),
         tenant=tenant,
         total=total,
         open=open_,

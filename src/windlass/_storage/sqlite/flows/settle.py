@@ -37,11 +37,13 @@ __all__ = [
     "SETTLED_BY_CLAIM",
     "cancel_flow",
     "is_unsettled",
+    "reopen_flow",
     "settle",
     "sweep_from_start",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_FIRST_DUE = _SQL["first_due"]
 _IS_UNSETTLED, _LATE, _DUE_PART = _SQL["is_unsettled"], _SQL["late"], _SQL["due_part"]
 _SETTLEABLE, _PLACE, _END_BLOCKED = _SQL["settleable"], _SQL["place"], _SQL["end_blocked"]
 _BLOCK_AGAIN, _LEAVE_ENDED = _SQL["block_again"], _SQL["leave_ended"]
@@ -86,6 +88,15 @@ def cancel_flow(connection: apsw.Connection, flow: int, now: int) -> None:
 def sweep_from_start(connection: apsw.Connection, flow: int) -> None:
     """Let the cancel of a flow reach all its members, again."""
     connection.execute(_CANCEL, (flow,))
+
+
+def reopen_flow(connection: apsw.Connection, flow: int, now: int) -> None:
+    """Let a retried flow run from this write on: block at least one of its members again.
+
+    None is if others hold the keys of all of them.
+    """
+    while (part := value_of(connection, _FIRST_DUE, (flow,))) is not None:
+        _settle_part(connection, part, SETTLED_BY_APPLY, now)
 
 
 def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int:

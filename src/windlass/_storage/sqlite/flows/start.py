@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 from itertools import groupby
 
 import apsw
@@ -76,8 +75,10 @@ def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
 
 def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
     require_limits(connection, [job for _, job in flow.jobs])
-    expires_at = _us_after(now, SEALED_FOR if flow.sealed else flow.expires)
-    about = (id_of(JobId(flow.id)), flow.name, now, expires_at, flow.key, flow.tenant, flow.sealed)
+    expires = None if flow.expires is None else min(span_us(flow.expires), LAST_US)
+    expires_at = _us_after(now, span_us(SEALED_FOR) if flow.sealed else expires)
+    flow_id = id_of(JobId(flow.id))
+    about = (flow_id, flow.name, now, expires_at, expires, flow.key, flow.tenant, flow.sealed)
     connection.execute(_ADD_FLOW, about)
     number = connection.last_insert_rowid()
     open_ = [not flow.sealed and _is_open(part) for part in flow.parts]
@@ -108,13 +109,12 @@ def extend_flow(
     jobs: Sequence[tuple[int, NewJob]],
     *,
     last: bool,
-    expires: timedelta | None,
 ) -> bool:
     """`FlowStore.extend` at the instant ``now``."""
     found = first(connection, _EXTENDED, (id_of(JobId(wanted)),))
     if found is None or found[2]:
         return False
-    number, sealed, _ = found
+    number, sealed, _, expires = found
     if not sealed or any(
         value_of(connection, _ANY_STORED, (id_of(job.id),)) for _, job in jobs[:1]
     ):
@@ -132,12 +132,12 @@ def extend_flow(
         changes.touch(ids)
         changes.store()
     else:
-        connection.execute(_NOTE_EXTENDED, (number, _us_after(now, SEALED_FOR), True))
+        connection.execute(_NOTE_EXTENDED, (number, _us_after(now, span_us(SEALED_FOR)), True))
     return True
 
 
-def _us_after(now: int, span: timedelta | None) -> int | None:
-    return None if span is None else add_clamped_us(now, span_us(span))
+def _us_after(now: int, span: int | None) -> int | None:
+    return None if span is None else add_clamped_us(now, span)
 
 
 def _add_parts(

@@ -16,6 +16,7 @@ CREATE INDEX jobs_settled ON jobs (part, flow_state) WHERE flow_state IS NOT NUL
 
 -- state: running, succeeded, failed, cancelled.
 -- last_seq: the number of its last job that was given at its start. Later ones were added by members.
+-- expires: the time that it has from its start, or from when it runs again; expires_at: the end of that.
 -- swept_part, swept_seq: how far a cancel has reached; NULL: it has reached all, or there was none.
 -- sealed: not all of its jobs are stored.
 -- going: it is being deleted.
@@ -27,6 +28,7 @@ CREATE TABLE flows (
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
     expires_at INTEGER,
+    expires INTEGER,
     key TEXT,
     tenant TEXT,
     cancelled INTEGER NOT NULL DEFAULT 0,

@@ -25,9 +25,9 @@ SELECT lower(hex(id)) FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND +seq <= ?2 LIMIT 1;
 
 -- name: join
--- Jobs that were just stored, after the job ?3.
+-- Jobs that were just stored.
 UPDATE jobs SET part = ?1
- WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
+ WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
 -- name: stored
 SELECT 1 FROM flows WHERE id = ?1;
@@ -39,8 +39,8 @@ SELECT lower(hex(id)) FROM flows
  ORDER BY number LIMIT 1;
 
 -- name: add_flow
-INSERT INTO flows (id, name, created_at, expires_at, key, tenant, last_seq, sealed)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7);
+INSERT INTO flows (id, name, created_at, expires_at, expires, key, tenant, last_seq, sealed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8);
 
 -- name: add_part
 INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting)
@@ -53,8 +53,8 @@ INSERT INTO edges (flow, part, after, strict) VALUES (?1, ?2, ?3, ?4);
 UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE number = ?1;
 
 -- name: extended
--- A flow that is to get more jobs: its number, whether it is sealed, and whether it was cancelled.
-SELECT number, sealed, cancelled FROM flows WHERE id = ?1 AND going = 0;
+-- A flow that is to get more jobs: its number, whether it is sealed and was cancelled, and its time.
+SELECT number, sealed, cancelled, expires FROM flows WHERE id = ?1 AND going = 0;
 
 -- name: is_sealed
 SELECT sealed FROM flows WHERE number = ?1;
@@ -108,6 +108,17 @@ UPDATE parts
 
 -- name: end_flow
 UPDATE flows SET state = ?2, ended_at = ?3 WHERE number = ?1;
+
+-- name: run_again
+-- An ended flow continues, and has all its time again. ?2: now, ?3: the last instant.
+UPDATE flows SET state = 'running', ended_at = NULL, expires_at = min(?2 + expires, ?3)
+ WHERE number = ?1 AND ended_at IS NOT NULL;
+
+-- name: first_due
+-- The first part of an ended flow that is to be settled; none: the flow runs.
+SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number
+ WHERE flows.number = ?1 AND flows.ended_at IS NOT NULL AND parts.due = 1
+ ORDER BY parts.number LIMIT 1;
 
 -- name: places
 -- Where the jobs of these parts stand, and whether they must not start any more.
@@ -230,8 +241,8 @@ SELECT jobs.seq, jobs.id, jobs.state, jobs.flow_state, jobs.result, jobs.error_k
 -- part: flow_columns
 -- As `flow_of` reads them.
 SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.ended_at, flows.key,
-       flows.cancelled, flows.sealed, flows.expires_at, flows.tenant, total(parts.total), total(parts.open),
-       total(parts.succeeded), total(parts.failed), total(parts.cancelled), total(parts.stopped),
+       flows.cancelled, flows.sealed, flows.expires_at, flows.expires, flows.tenant,
+       total(parts.total), total(parts.open), total(parts.succeeded), total(parts.failed), total(parts.cancelled), total(parts.stopped),
        total(parts.skipped)
   FROM flows LEFT JOIN parts ON parts.flow = flows.number AND parts.kind = 'jobs'
 
@@ -292,8 +303,9 @@ DELETE FROM flows WHERE number = ?1;
 SELECT lower(hex(id)) FROM flows WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
 
 -- name: restore_flow
-INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, key, tenant, cancelled)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, expires, key, tenant,
+                   cancelled, sealed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: restore_part

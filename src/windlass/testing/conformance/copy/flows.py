@@ -15,6 +15,7 @@ from windlass._storage.protocol.storage import Storage
 from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.copy.dump import dumped, moved, without_numbers
+from windlass.testing.conformance.flows.sealed import a_large_flow
 from windlass.testing.conformance.flows.steps import (
     Plan,
     act,
@@ -172,6 +173,19 @@ class CopyFlowsConformance:
         await moved_with_flows(storage, elsewhere)
         await settle(elsewhere)
         assert (await state(elsewhere, plan)).state is FlowState.CANCELLED
+        assert await agree(elsewhere)
+
+    async def test_a_sealed_flow_gets_its_last_jobs_elsewhere(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
+        plan, more, last = a_large_flow()
+        await start(storage, plan)
+        await moved_with_flows(storage, elsewhere)
+        await settle(elsewhere)
+        assert await claim(elsewhere, 10) == []
+        assert await elsewhere.flows.extend(plan.id, [*more, *last], last=True)
+        assert len(await run_all(elsewhere)) == 7
+        assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
         assert await agree(elsewhere)
 
     async def test_a_running_flow_holds_its_key_elsewhere(

@@ -26,7 +26,7 @@ from windlass.testing.conformance.flows.steps import (
 )
 from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, total
 
-__all__ = ["FlowSealConformance"]
+__all__ = ["FlowSealConformance", "a_large_flow"]
 
 ALL = ["row", "row", "row", "row", "page", "sum", "tell"]
 """The tasks of `a_large_flow`, as they run."""
@@ -141,10 +141,10 @@ class FlowSealConformance:
     async def test_the_expiry_of_a_sealed_flow_counts_from_its_last_jobs(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
-        plan, _, last = a_large_flow()
+        plan, _, last = a_large_flow(expires=2 * HOUR)
         await start(storage, plan)
         clock.advance(MINUTE)
-        await storage.flows.extend(plan.id, last, last=True, expires=2 * HOUR)
+        await storage.flows.extend(plan.id, last, last=True)
         assert (await state(storage, plan)).expires_at == clock.now() + 2 * HOUR
         clock.advance(HOUR + MINUTE)
         await settle(storage)

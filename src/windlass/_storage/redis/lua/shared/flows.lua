@@ -7,10 +7,11 @@
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
   -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
-  -- the job number there, that a cancel has reached. size: how many parts. sealed: not all jobs are stored.
+  -- the job number there, that a cancel has reached. size: how many parts. lasts: the time that the flow has
+  -- from its start, or from when it runs again; -1: it does not expire. sealed: not all jobs are stored.
   FIELDS = {
     'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-    'swept_to', 'size', 'sealed',
+    'swept_to', 'size', 'lasts', 'sealed',
   },
   -- A part, as parts.lua says.
   PART_FIELDS = {
@@ -127,6 +128,9 @@ end
 function flows.finish(flow, told)
   local before = flow.state
   if not has(told, OVER) then
+    if before ~= flows.RUNNING then
+      flow.expires = flows.expiry(flow.lasts)
+    end
     flow.state, flow.ended = flows.RUNNING, 0
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
@@ -144,6 +148,11 @@ function flows.finish(flow, told)
   end
   flows.expect_expiry(flow)
   flows.save(flow)
+end
+
+-- The instant after this time; 0: never, for -1.
+function flows.expiry(time)
+  return time < 0 and 0 or after(now, time)
 end
 
 -- A flow that runs is cancelled when it expires.
