@@ -15,12 +15,26 @@ from windlass._storage.protocol.storage import Storage
 from windlass._tasks.flows.plan import FlowPlan
 from windlass.errors import FlowNotFound, FlowTimeout
 
-__all__ = ["FlowStart", "StoredFlows"]
+__all__ = ["FlowStart", "StoredFlows", "new_flow"]
 
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long."""
 _PAUSE = 0.02
 """A busy store changes all the time; reading more often than this does not help."""
+
+
+def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
+    """Return a flow as the store wants it. The jobs are those of the plan's calls, in order."""
+    numbers = [part for part, _, _ in plan.calls]
+    return NewFlow(
+        id=plan.id,
+        name=plan.name,
+        key=plan.key,
+        expires=plan.expires,
+        parts=plan.parts,
+        jobs=list(zip(numbers, jobs, strict=True)),
+        tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
+    )
 
 
 class FlowStart:
@@ -39,18 +53,7 @@ class FlowStart:
 
     async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
         """Store the flow with these jobs, in the order of the plan's calls."""
-        plan = self._plan
-        numbers = [part for part, _, _ in plan.calls]
-        flow = NewFlow(
-            id=plan.id,
-            name=plan.name,
-            key=plan.key,
-            expires=plan.expires,
-            parts=plan.parts,
-            jobs=list(zip(numbers, items, strict=True)),
-            tenant=next((job.tenant for job in items if job.tenant is not None), None),
-        )
-        (answer,) = await self._store.start([flow])
+        (answer,) = await self._store.start([new_flow(self._plan, items)])
         self._answer = answer
         return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
 
