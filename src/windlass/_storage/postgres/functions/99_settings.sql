@@ -30,7 +30,7 @@ DECLARE
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,
         insert_ordered, insert_plain_job, insert_together, keep_audit, lock_all_limits, lock_cool_downs,
         lock_limits, pause, prune_rollups, restore_audits, restore_flows, restore_gates,
-        restore_queues, restore_rollups, store_sum, sweep_holds,
+        restore_queues, restore_rollups, start_for_user, store_sum, sweep_holds,
         write_schedules}';
     -- The plan is the session's choice.
     v_any_plan constant text[] := '{

@@ -128,3 +128,4 @@ DROP FUNCTION IF EXISTS insert_jobs(
     timestamptz, boolean, boolean, uuid[], text[], text[], integer[], timestamptz[], bigint[],
     integer[], bytea[], bigint[], bigint[], text[], text[], bigint[], text[], text[], text[], text[],
     text[], text[], text[], text[], text[], text[], boolean, text[], boolean);
+DROP FUNCTION IF EXISTS insert_listed(timestamptz, boolean, json, boolean, boolean);
