@@ -3,7 +3,7 @@
 
 const frame = document.getElementById("graph");
 const STEP = 1.25;
-const LEAST = 0.05;
+const LEAST = 0.02;
 const MOST = 2;
 const LEGIBLE = 0.7;
 const FAR = 0.4; // from here on boxes show signs in place of text
