@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from windlass import Context, Results, Windlass
+from windlass import Context, Limit, Results, Windlass
 from windlass.testing import isolated
 
 app = Windlass("memory://")
@@ -43,6 +43,16 @@ async def blocks_the_loop(numbers: Results[int]) -> int:
 
 @app.task
 async def untyped(numbers) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+
+
+@app.task(limits=[Limit("shop", concurrency=1, key="{shop}")])
+async def per_shop(number: int, *, shop: int) -> int:
+    return number * shop
+
+
+@app.task(unique=True)
+async def once(number: int) -> int:
+    return number
 
 
 @app.task

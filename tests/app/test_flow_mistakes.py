@@ -14,6 +14,8 @@ from tests.app.flow_shop import (
     describe,
     double,
     empty_store,
+    once,
+    per_shop,
     ran,
     tell,
     untyped,
@@ -151,6 +153,34 @@ def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
     for wrong, why in mistakes:
         with pytest.raises(InvalidArgument, match=why):
             wrong()
+
+
+async def test_keys_and_limits_read_the_arguments_that_are_known() -> None:
+    flow = Flow("keys")
+    number = flow.add(double.call(1))
+    number.then(per_shop, shop=7)
+    mistakes: list[tuple[Callable[[], object], str]] = [
+        (lambda: flow.add(per_shop.call(1, shop=number.result)), "known when the flow runs"),
+        (lambda: number.then(once), r"options\(key=\.\.\.\)"),
+    ]
+    for wrong, why in mistakes:
+        with pytest.raises(InvalidArgument, match=why):
+            wrong()
+    number.then(once.options(key="own"))
+    run = await app.start(flow)
+    await drain(app)
+    assert (await run.refresh()).succeeded == 3
+
+
+async def test_a_job_that_takes_results_is_not_copied_out_of_its_flow() -> None:
+    flow = Flow("copy")
+    last = flow.add(double.call(1)).then(double)
+    await app.start(flow)
+    found = await app.admin.doctor.check(tasks=app.tasks)
+    assert "undecodable_payload" not in [one.name for one in found]
+    await drain(app)
+    with pytest.raises(InvalidArgument, match="retry the flow"):
+        await app.admin.jobs.requeue(last.id, as_new=True)
 
 
 async def test_a_flow_that_may_be_stored_takes_no_more_jobs_and_starts_again() -> None:

@@ -27,9 +27,10 @@ from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.flows.flow import Flow, plan_of
-from windlass._tasks.flows.plan import refuse_pending
+from windlass._tasks.flows.plan import FlowPlan, refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
+from windlass._tasks.options import check_wake
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
 from windlass.errors import InvalidArgument
@@ -256,15 +257,41 @@ class Producer:
 
     # --- flows ---
 
-    async def start(self, flow: Flow) -> FlowRun:
+    async def start(
+        self, flow: Flow, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
         """Store a flow, whole or not at all."""
-        plan = plan_of(flow)
-        calls = self._completed_many([call for _, _, call in plan.calls])
+        plan, calls = self._planned(flow, connection, wake)
+        if connection is not None and (store := self._outbox.store()) is not None:
+            flow.fix()  # not more: after a rollback it may be started again
+            answer = await self._outbox.start(store, plan, calls, connection, wake)
+            return FlowRun(self, answer.id, created=answer.created)
         client = await self._connections.client()
         flow.fix()
         answer = await client.start_flow(plan, calls)
         flow.close()
         return FlowRun(self, answer.id, created=answer.created)
+
+    def start_sync(
+        self, flow: Flow, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
+        """Do the same from code without an event loop; a ``connection`` is used on this thread."""
+        if connection is not None and (store := self._outbox.store()) is not None:
+            plan, calls = self._planned(flow, connection, wake)
+            if any(map(needs_limits, calls)) and not self._loop.is_here():
+                self._loop.wait_for(self._define_for(calls))
+            flow.fix()
+            answer = self._outbox.start_sync(store, plan, calls, connection, wake)
+            return FlowRun(self, answer.id, created=answer.created)
+        work = self.start(flow, connection, wake)
+        return self._loop.run(work, instead="app.start(...)")
+
+    def _planned(
+        self, flow: Flow, connection: UserConnection | None, wake: Wake | None
+    ) -> tuple[FlowPlan, list[Call[Any]]]:
+        plan = plan_of(flow)
+        check_wake(wake, connection)
+        return plan, self._completed_many([call for _, _, call in plan.calls])
 
     async def flow_graph(self, flow: FlowId) -> FlowGraph:
         """Read the stored flow; FlowNotFound."""

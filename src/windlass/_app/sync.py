@@ -79,9 +79,11 @@ class BlockingClient:
         """Store calls like ``app.enqueue_many``. A ``connection`` is used on this thread."""
         return self._producer.enqueue_many_sync(calls, ids=ids, connection=connection, wake=wake)
 
-    def start(self, flow: Flow) -> FlowRun:
-        """Store a flow like ``await app.start(flow)``."""
-        return self.run(self._producer.start(flow), instead="app.start(...)")
+    def start(
+        self, flow: Flow, *, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
+        """Store a flow like ``await app.start(flow)``. A ``connection`` is used on this thread."""
+        return self._producer.start_sync(flow, connection, wake)
 
     def wait(self, run: FlowRun, timeout: timedelta | float | None = None) -> FlowRecord:
         """Wait for the end of a flow like ``await run.wait(timeout)``."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
+
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.values.instants import duration
@@ -15,12 +17,26 @@ from windlass._storage.protocol.storage import Storage
 from windlass._tasks.flows.plan import FlowPlan
 from windlass.errors import FlowEnded, FlowNotFound, FlowTimeout, InvalidArgument
 
-__all__ = ["FlowStart", "StoredFlows"]
+__all__ = ["FlowStart", "StoredFlows", "new_flow"]
 
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long."""
 _PAUSE = 0.02
 """A busy store changes all the time; reading more often than this does not help."""
+
+
+def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
+    """Return a flow as the store wants it. The jobs are those of the plan's calls, in order."""
+    numbers = [part for part, _, _ in plan.calls]
+    return NewFlow(
+        id=plan.id,
+        name=plan.name,
+        key=plan.key,
+        expires=plan.expires,
+        parts=plan.parts,
+        jobs=list(zip(numbers, jobs, strict=True)),
+        tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
+    )
 
 
 class FlowStart:
@@ -39,25 +55,15 @@ class FlowStart:
 
     async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
         """Store the flow with these jobs, in the order of the plan's calls."""
-        plan, portion = self._plan, self._store.portion
-        numbers = [part for part, _, _ in plan.calls]
-        jobs = list(zip(numbers, items, strict=True))
-        sealed = len(jobs) > portion
+        portion = self._store.portion
+        flow = new_flow(self._plan, items)
+        sealed = len(items) > portion
         if sealed:
             _refuse_keys(items, portion)
-        flow = NewFlow(
-            id=plan.id,
-            name=plan.name,
-            key=plan.key,
-            expires=plan.expires,
-            parts=plan.parts,
-            jobs=jobs[:portion],
-            tenant=next((job.tenant for job in items if job.tenant is not None), None),
-            sealed=sealed,
-        )
-        (answer,) = await self._store.start([flow])
+        first = msgspec.structs.replace(flow, jobs=flow.jobs[:portion], sealed=sealed)
+        (answer,) = await self._store.start([first])
         if sealed and answer.created:
-            await self._extend(jobs, portion)
+            await self._extend(flow.jobs, portion)
         self._answer = answer
         return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
 

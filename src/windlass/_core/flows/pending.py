@@ -28,6 +28,7 @@ __all__ = [
     "mark_pending",
     "pending_parts",
     "wanted_in",
+    "with_placeholders",
 ]
 
 _KEY = "$results"
@@ -186,6 +187,14 @@ def has_pending(payload: bytes) -> bool:
 def wanted_in(payload: bytes) -> Sequence[Wanted]:
     """Return what belongs into the places of a payload."""
     return msgspec.convert(msgspec.json.decode(payload)[_KEY], list[Wanted])
+
+
+def with_placeholders(payload: bytes) -> dict[str, Any]:
+    """Return the arguments by name, as JSON has them, with a `Pending` in each place."""
+    tree: dict[str, Any] = msgspec.json.decode(payload)
+    for one in msgspec.convert(tree.pop(_KEY), list[Wanted]):
+        _put(tree, one.place, Pending(one.kind, one.source, f"{one.kind} {one.source}"))
+    return tree
 
 
 def fill(payload: bytes, values: Sequence[object]) -> bytes:

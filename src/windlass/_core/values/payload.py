@@ -22,6 +22,7 @@ from windlass._core.flows.pending import (
     collect,
     mark_pending,
     wanted_in,
+    with_placeholders,
 )
 from windlass._core.flows.results import Results, results_of
 from windlass._core.values.redaction import secret_tags
@@ -282,6 +283,19 @@ class Codec:
             named[self._rest] = args[self._positional :]
             args = args[: self._positional]
         return args, named
+
+    def decode_known(self, payload: bytes) -> dict[str, Any]:
+        """Decode the arguments of a call that takes results of its flow, by name. A `Pending`
+        stands for each result: using it raises InvalidArgument.
+        """
+        waiting = {one.place[0] for one in wanted_in(payload)}
+        kinds = typing.get_type_hints(self._struct, include_extras=True)
+        return {
+            name: value
+            if name in waiting
+            else msgspec.convert(value, kinds[name], dec_hook=_from_builtin)
+            for name, value in with_placeholders(payload).items()
+        }
 
     def canonical(self, payload: bytes) -> bytes:
         """Encode equal arguments as equal bytes, in any order of their keys and sets."""

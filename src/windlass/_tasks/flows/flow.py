@@ -186,8 +186,8 @@ class Flow:
             raise InvalidArgument(message)
         if self._fixed:
             message = (
-                f"app.start(flow) ended in an error for flow {self.name!r}, which may be stored: "
-                f"start it again as it is, or make a new Flow"
+                f"flow {self.name!r} was given to app.start, and may be stored: start it again as "
+                f"it is, or make a new Flow"
             )
             raise InvalidArgument(message)
 

@@ -47,14 +47,27 @@ class MemoryFlows:
     # --- starting -------------------------------------------------------------------------------
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        return self.start_all(flows)
+
+    def start_all(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        """Store flows, all or none."""
         with self._db.moment() as now:
-            jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
-            require_room(self._db, jobs, now)
-            self._db.gates.require(jobs)
-            self._require_free(jobs, now)
+            self._require(flows, now)
             answers = [self._start(flow, now) for flow in flows]
         self._db.wake()
         return answers
+
+    def preview(self, flow: NewFlow) -> StartedFlow | None:
+        """Return the answer to a flow that would not be stored; raise what `start` would."""
+        with self._db.moment() as now:
+            self._require([flow], now)
+        return self._stored(flow)
+
+    def _require(self, flows: Sequence[NewFlow], now: datetime) -> None:
+        jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
+        require_room(self._db, jobs, now)
+        self._db.gates.require(jobs)
+        self._require_free(jobs, now)
 
     def _stored(self, flow: NewFlow) -> StartedFlow | None:
         """Return the answer to a flow that is not to be stored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from windlass._core.flows.flow import SEALED_FOR, NewFlow, PartKind
 from windlass._core.job.job import NewJob
 from windlass._storage.postgres.io.rows import stored_span, stored_text
 from windlass._storage.postgres.jobs.insert import extra_args, plain_args
+from windlass._storage.postgres.jobs.job_json import JobJson, job_json_of
 from windlass.errors import InvalidArgument
 
-__all__ = ["KINDS", "job_args", "start_args"]
+__all__ = ["KINDS", "UserFlow", "job_args", "start_args", "user_flow_of"]
 
 KINDS = tuple(PartKind)
 """Kind of a part by the number it is stored as."""
@@ -52,6 +54,42 @@ class _PartJson(msgspec.Struct, frozen=True):
     sealed: bool
 
 
+class UserFlow(msgspec.Struct, frozen=True):
+    """One flow, as ``start_for_user`` reads it."""
+
+    at: datetime | None
+    channel: str | None
+    flows: list[_FlowJson]
+    parts: list[_PartJson]
+    places: list[int]
+    spreads: bool
+    jobs: list[JobJson]
+
+
+def user_flow_of(flow: NewFlow, at: datetime | None, channel: str | None) -> UserFlow:
+    """Return a flow for a connection of the user's. A key that is held refuses it."""
+    parts = _parts_of(flow, 1)
+    return UserFlow(
+        at=at,
+        channel=channel,
+        flows=[_flow_json(flow)],
+        parts=parts,
+        places=[number + 1 for number, _ in flow.jobs],
+        spreads=_spreads(parts),
+        jobs=[
+            msgspec.structs.replace(listed, on_conflict="raise")
+            if (listed := job_json_of(job)).key is not None
+            else listed
+            for _, job in flow.jobs
+        ],
+    )
+
+
+def _spreads(parts: Sequence[_PartJson]) -> bool:
+    """Return whether parts have something to tell from the start."""
+    return any((part.failed or not part.jobs) and not part.after for part in parts)
+
+
 def start_args(flows: Sequence[NewFlow]) -> tuple[Any, ...]:
     """Return the arguments from ``p_flows`` on of ``start_flows``."""
     parts = [part for place, flow in enumerate(flows, 1) for part in _parts_of(flow, place)]
@@ -64,7 +102,7 @@ def start_args(flows: Sequence[NewFlow]) -> tuple[Any, ...]:
     return (
         _encode([_flow_json(flow) for flow in flows]),
         _encode(parts),
-        any((part.failed or not part.jobs) and not part.after for part in parts),
+        _spreads(parts),
         *job_args(members),
     )
 

@@ -611,15 +611,13 @@ BEGIN
                    error_frame = NULL, metadata = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
             RETURNING j.seq, j.queue, j.task, j.worker, j.part, j.key,
-                      j.key_window <> 'for_a_time' AS frees,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
                array_agg(d.run) AS run,
                array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts,
-               array_agg(d.key) FILTER (WHERE d.frees) AS keys,
-               array_agg(d.seq) FILTER (WHERE d.frees) AS holders
+               count(d.key) AS keyed
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
         PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
@@ -627,8 +625,9 @@ BEGIN
                            v_group.wait, v_group.run);
         v_done := v_done || v_group.seqs;
         v_parts := v_parts || v_group.parts;
-        IF v_group.keys IS NOT NULL THEN
-            PERFORM free_keys(v_group.keys, v_group.holders);
+        IF v_group.keyed > 0 THEN
+            PERFORM free_keys(array_agg(j.key), array_agg(j.seq)) FROM jobs j
+              WHERE j.seq = ANY (v_group.seqs) AND j.key_window <> 'for_a_time';
         END IF;
         IF v_forgive THEN
             PERFORM forgive_queues(ARRAY[v_group.queue], at);

@@ -11,9 +11,9 @@ DECLARE
     -- No settings at all: setting them takes time. These are called for every job or limit, and
     -- only by functions that have all of them.
     v_bare constant text[] := '{
-        add_gauges, add_rollups, after, answer_successes, ask_bucket, bucket_bottoms,
+        add_gauges, add_rollup, add_rollups, after, answer_successes, ask_bucket, bucket_bottoms,
         charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
-        count_members, counted_names, decide_part, end_flow, end_members, extras_of,
+        count_members, counted_names, decide_part, end_flow, end_members, end_members_now, extras_of,
         find_lanes, find_shut, finishing_verbs, forget_traces, forgiven_before,
         gate_usage, gauge_minute, has_due_parts, has_tag, hasten, is_part_due,
         is_set_back, is_wanted, join_parts, judge_jobs, keep_gauges, lanes_for,
@@ -30,7 +30,7 @@ DECLARE
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,
         insert_ordered, insert_plain_job, insert_together, keep_audit, lock_all_limits, lock_cool_downs,
         lock_limits, pause, prune_rollups, restore_audits, restore_flows, restore_gates,
-        restore_queues, restore_rollups, store_sum, sweep_holds,
+        restore_queues, restore_rollups, start_for_user, store_sum, sweep_holds,
         write_schedules}';
     -- The plan is the session's choice.
     v_any_plan constant text[] := '{
