@@ -274,14 +274,10 @@ class KeyConflict(WindlassError):
     def __init__(self, key: str, holder: str, *, of_flow: bool = False) -> None:
         # A key made from arguments holds a digest of them, by which short secrets could be guessed.
         told = _DIGEST.sub(r"\1***", key)
-        other = (
-            "Nothing of the flow was stored."
-            if of_flow
-            else "With on_conflict='reuse' the call returns that job instead."
-        )
+        reuse = "With on_conflict='reuse' the call returns that job instead."
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
-            f"it. {other}"
+            f"it. {'Nothing of the flow was stored.' if of_flow else reuse}"
         )
         self.key: str = key
         self.holder: str = holder
@@ -490,9 +486,6 @@ class ResultsUnavailable(StorageError):
     """The results of a group cannot be read now. A handler that lets this error pass runs again,
     without using an attempt.
     """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The results of a group cannot be read now: {why}")
 
 
 class StorageRefused(StorageUnavailable):
