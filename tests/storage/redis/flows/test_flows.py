@@ -115,6 +115,21 @@ async def test_wrong_counts_are_found_and_put_right(
     assert await run_all(storage) == ["b", "b", "good"]
 
 
+async def test_a_part_whose_count_of_blocked_jobs_is_too_high_keeps_no_claim_busy(
+    storage: Storage, server: Redis, key: str
+) -> None:
+    plan = a_chain()
+    await start(storage, plan)
+    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\1")]
+    counts = server.hget(key + "parts", place)
+    assert isinstance(counts, bytes)
+    assert counts[12:16] == b"\0\0\0\2"
+    server.hset(key + "parts", place, counts[:12] + b"\0\0\0\3" + counts[16:])
+    assert await run_all(storage) == ["a", "b", "b", "good"]
+    await storage.flows.recount(repair=True)
+    assert disorder(server, key) == []
+
+
 async def test_the_first_flow_refuses_processes_that_know_no_flows(
     storage: Storage, server: Redis, key: str
 ) -> None:

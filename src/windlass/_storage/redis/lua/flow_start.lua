@@ -41,12 +41,11 @@ local function make_parts(wanted)
   local made, feeds = {}, {}
   for i, asked in ipairs(wanted.parts) do
     local part = {
-      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, kind = asked[2], on = asked[4],
+      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, listed = 0, kind = asked[2],
+      on = asked[4], told = 0, due = 0, total = 0, open = 0, blocked = 0, succeeded = 0, failed = 0,
+      cancelled = 0, stopped = 0, skipped = 0, broken = 0, unneeded = 0,
       waiting = #asked[5] == 0 and wanted.flow.sealed and 1 or #asked[5],
     }
-    for _, field in ipairs(flows.PART_FIELDS) do
-      part[field] = part[field] or 0
-    end
     for _, edge in ipairs(asked[5]) do
       feeds[edge[1] + 1] = (feeds[edge[1] + 1] or '') .. struct.pack('>I4B', i - 1, edge[2] and 1 or 0)
     end
