@@ -17,7 +17,7 @@ import redis
 
 from tests.cli.processes import Running, environment, until
 from tests.storage.newer_schema import downgraded, upgraded
-from windlass import Windlass
+from windlass import Flow, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
@@ -183,5 +183,28 @@ def test_the_worker_of_an_older_commit_leaves_a_store_of_the_next_version(
     app = Windlass(url)
     (job,) = app.blocking.run(app.admin.jobs.find(JobFilter()))
     assert (job.task, job.state) == ("held", State.SUCCEEDED)
+    app.blocking.run(app.close())
+    parts_of(app).blocking_loop.stop()
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
+def test_the_worker_of_an_older_commit_starts_no_member_of_a_flow(
+    backend: str, request: pytest.FixtureRequest, tmp_path: Path, older: dict[str, str]
+) -> None:
+    url, gate = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "gate"
+    if backend != "sqlite":
+        url = request.getfixturevalue(f"{backend}_url")
+    (tmp_path / "yard.py").write_text(APP.format(url=url), encoding="utf-8")
+    app = Windlass(url)
+    flow = Flow("upgrade")
+    flow.add(app.task(name="held")(_held).call(str(gate)))
+    with Running("worker", "yard:app", cwd=tmp_path, env=older) as worker:
+        worker.wait_for(r"pid \d+")
+        app.blocking.start(flow)
+        worker.wait_for("upgrade windlass in this process; it takes no more jobs")
+        assert worker.wait() == 78
+    assert not Path(f"{gate}.asked").exists()
+    (job,) = app.blocking.run(app.admin.jobs.find(JobFilter()))
+    assert (job.state, job.claim_number) == (State.WAITING, 0)
     app.blocking.run(app.close())
     parts_of(app).blocking_loop.stop()

@@ -213,7 +213,8 @@ async def _epoch(line: LoopConnection, prefix: str, *, migrates: bool) -> bytes:
         # this is not their storage any more. `RedisDatabase.confirm` migrates the rest.
         if layout < _GATHERED:
             await line.ask("SET", prefix + "gathering", "0")
-        await line.ask("SET", prefix + "finishes", str(_FINISHES))
+        # Another process may have migrated by now, and started a flow, which raised it.
+        await line.ask("SET", prefix + "finishes", str(_FINISHES), "NX")
         epoch = b"%d-%s" % (_LAYOUT, found[2])
         await line.ask("SET", prefix + "epoch", epoch, "XX")
     return bytes(epoch)

@@ -42,7 +42,7 @@ P = ParamSpec("P")
 A = TypeVar("A")
 R = TypeVar("R")
 
-MOST = 100_000
+MOST = 1_000_000
 """Jobs of one flow."""
 
 

@@ -249,8 +249,9 @@ class Runner:
     def _end(self, run: Execution, outcome: Outcome) -> None:
         """Hand the run on, then free its slot."""
         job, parts = run.job, self._worker
+        run.closed = True  # before the look: see `CancelToken.add`
         if run.added is not None:  # a call less per job
-            outcome = run.close(outcome)
+            outcome = run.with_added(outcome)
         note = None
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)

@@ -327,7 +327,7 @@ BEGIN
                    coalesce(t.asked, after(v_now, t.delay), v_now) AS due
               FROM unnest(p_ids, p_keys, p_periods, p_tasks, p_conflicts, p_dues, p_delays)
                    WITH ORDINALITY AS t (id, key, period, task, what, asked, delay, n)
-             WHERE t.key IS NOT NULL ORDER BY t.key, t.n
+             WHERE t.key IS NOT NULL ORDER BY t.key COLLATE "C", t.n
         LOOP
             -- An id that is stored is a repeated call, and the job may hold its key itself.
             CONTINUE WHEN p_parts[v_key.n] = 0;

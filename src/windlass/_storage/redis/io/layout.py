@@ -96,9 +96,9 @@ Flows. A part is its flow's id and its number in 4 bytes
     stopped:<part>   ZSET     id by job number: cancelled, because something before them failed
     skipped:<part>   ZSET     id by job number: discarded, because they were not needed
     blocked          HASH     queue -> number of blocked jobs
-    settle           ZSET     what is to be done by the next claims, by the instant from which on:
-                              parts with jobs to place, to end or to block again; flows whose
-                              cancel has not reached all members (0); 'x' and a flow that expires
+    settle           ZSET     what is to be done by the next claims: flows whose cancel has not
+                              reached all members (0); parts with jobs to place, to end or to block
+                              again, by the number of the flow; 'x' and a flow that expires, by then
 
 Written of jobs, and gone with them
     journal          SET      id of those with log chunks or events: most stores have none

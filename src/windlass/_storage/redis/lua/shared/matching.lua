@@ -4,7 +4,8 @@
 -- use: jobs
 
 local AT_ONCE = 20 -- state records read together: few are large
-local matching = {} -- `read`: bytes so far; `kept`: state records
+-- Functions of one table, because one chunk has 200 locals at most. `read`: bytes so far; `kept`: state records.
+local matching = {}
 
 function matching.begin()
   matching.read, matching.kept = 0, {}
@@ -17,16 +18,16 @@ function matching.record(key, id)
   return text
 end
 
-local function is_or_any(value, wanted)
+function matching.is_or_any(value, wanted)
   return wanted == nil or value == wanted
 end
 
-local function lies_within(at, from, till)
+function matching.lies_within(at, from, till)
   return (from == nil or at >= from) and (till == nil or at < till)
 end
 
 -- What people see of a waiting job.
-local function shown_as(job)
+function matching.shown_as(job)
   if job.attempt > job.most - job.budget then
     return 'retrying'
   end
@@ -34,19 +35,19 @@ local function shown_as(job)
 end
 
 -- Whether the state record alone rules a job out, so that few payloads are read.
-local function ruled_out(kept, wanted)
+function matching.ruled_out(kept, wanted)
   if not kept then -- it was never touched, so it waits
     return wanted.states and not string.find(wanted.states, WAITING, 1, true)
       or wanted.worker or wanted.error or wanted.frame
   end
   local state, flags, _, _, _, queue, task = glance(kept)
   return not state or wanted.states and not string.find(wanted.states, state, 1, true)
-    or not is_or_any(queue, wanted.queue) or not is_or_any(task, wanted.task)
+    or not matching.is_or_any(queue, wanted.queue) or not matching.is_or_any(task, wanted.task)
     or (wanted.error or wanted.frame) and not has(flags, ERROR)
 end
 
 -- Payload and what few jobs carry, packed; '' each where a damaged record does not say where they are.
-local function contents_of(job)
+function matching.contents_of(job)
   local fine, payload, extras = pcall(parts_of, job.asked, job.rest)
   if not fine then
     return '', ''
@@ -54,11 +55,11 @@ local function contents_of(job)
   return string.sub(job.asked, payload + 5, extras - 1), string.sub(job.asked, extras)
 end
 
-local function carries(job, wanted)
+function matching.carries(job, wanted)
   if not (wanted.tenant or wanted.principal or wanted.tag or wanted.correlation_id or wanted.parent) then
     return true
   end
-  local _, packed = contents_of(job)
+  local _, packed = matching.contents_of(job)
   local fine, extras = pcall(cmsgpack.unpack, packed)
   if not fine or type(extras) ~= 'table' then
     return false
@@ -67,8 +68,8 @@ local function carries(job, wanted)
   for _, tag in ipairs(extras[3] or {}) do
     tagged = tagged or tag == wanted.tag
   end
-  return tagged and is_or_any(extras[4], wanted.tenant) and is_or_any(extras[5], wanted.principal)
-    and is_or_any(extras[6], wanted.correlation_id) and is_or_any(extras[8], wanted.parent)
+  return tagged and matching.is_or_any(extras[4], wanted.tenant) and matching.is_or_any(extras[5], wanted.principal)
+    and matching.is_or_any(extras[6], wanted.correlation_id) and matching.is_or_any(extras[8], wanted.parent)
 end
 
 -- Kind and text of the last error; '' each where there is none.
@@ -81,7 +82,7 @@ function matching.error_of(job)
   return '', ''
 end
 
-local function erred_so(job, wanted)
+function matching.erred_so(job, wanted)
   if wanted.error and wanted.error ~= matching.error_of(job) then
     return false
   end
@@ -90,7 +91,7 @@ local function erred_so(job, wanted)
 end
 
 -- The state record of one of these ids; they are asked for in order.
-local function kept_of(ids, at)
+function matching.kept_of(ids, at)
   if matching.kept[at] == nil then
     local last = math.min(at + AT_ONCE - 1, #ids)
     for i, kept in ipairs(redis.call('HMGET', prefix .. 'state', unpack(ids, at, last))) do
@@ -103,19 +104,19 @@ end
 
 -- The job at this place among ids, if it is one of those that are wanted; else nil.
 function matching.job(ids, at, wanted)
-  local id, kept = ids[at], kept_of(ids, at)
-  if ruled_out(kept, wanted) then
+  local id, kept = ids[at], matching.kept_of(ids, at)
+  if matching.ruled_out(kept, wanted) then
     return nil
   end
   local asked = matching.record('jobs', id)
   local job = asked and parse_job(id, asked, kept)
-  if job and is_or_any(job.queue, wanted.queue) and is_or_any(job.task, wanted.task)
-    and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[shown_as(job)])
-    and is_or_any(job.worker, wanted.worker)
+  if job and matching.is_or_any(job.queue, wanted.queue) and matching.is_or_any(job.task, wanted.task)
+    and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[matching.shown_as(job)])
+    and matching.is_or_any(job.worker, wanted.worker)
     and (wanted.key == nil or (special_of(job) or {})[1] == wanted.key)
-    and lies_within(job.created, wanted.created_from, wanted.created_until)
-    and lies_within(job.finished, wanted.finished_from, wanted.finished_until)
-    and carries(job, wanted) and erred_so(job, wanted) then
+    and matching.lies_within(job.created, wanted.created_from, wanted.created_until)
+    and matching.lies_within(job.finished, wanted.finished_from, wanted.finished_until)
+    and matching.carries(job, wanted) and matching.erred_so(job, wanted) then
     return job
   end
 end

@@ -1,7 +1,8 @@
 -- What becomes of the blocked jobs of parts that are due, and of the members of cancelled flows, in portions.
 --
--- In `settle` (a sorted set) stand what is to be done, by the instant from which on: parts that are due, flows
--- whose cancel has not reached all members (a flow's id, at 0), and flows that expire ('x' and its id).
+-- What is to be done is in `settle` (a sorted set), first things first: flows whose cancel has not reached all
+-- members (a flow's id, at 0); parts that are due, by the number of their flow, then by their own; and flows that
+-- expire ('x' and the id, at that instant), which a call looks for before it does anything else.
 -- use: lines flows
 
 local settling = {} -- functions of one table, because one chunk has 200 locals at most
@@ -173,6 +174,19 @@ function settling.part(part, limit)
   return settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
 end
 
+-- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
+-- the keys of all of them.
+function settling.reopen(flow)
+  for _, part in ipairs(flows.all_parts(flow)) do
+    local done = 1
+    while flow.state ~= flows.RUNNING and part.due == 1 and done > 0 do
+      done = settling.part(part, 100)
+      members.flush()
+      flows.look(part)
+    end
+  end
+end
+
 -- --- cancelled flows ---
 
 -- Mark a flow. Its members follow in portions.
@@ -181,6 +195,9 @@ function settling.cancel(flow)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
   flows.expect_expiry(flow)
   flows.save(flow)
+  if flow.sealed then
+    flows.open_roots(flow) -- the rest will not come
+  end
   for _, part in ipairs(flows.all_parts(flow)) do
     flows.spread(part)
   end
@@ -223,38 +240,77 @@ end
 
 -- --- all of them ---
 
--- Do the first of what is to be done, up to `limit` jobs; how many, nil: there is nothing.
-function settling.first(limit)
-  local first = redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
-  if not first then
-    return nil
+-- Cancel the flows that have expired: their parts are settled as those of cancelled flows.
+function settling.cancel_late()
+  for _, late in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'settle', flows.FIRST_INSTANT, now)) do
+    local flow = flows.get(string.sub(late, 2))
+    if flow then
+      settling.cancel(flow)
+    else
+      redis.call('ZREM', prefix .. 'settle', late)
+    end
   end
-  local flow = flows.get(string.sub(first, #first == 17 and 2 or 1, #first == 17 and 17 or 16))
+  members.flush()
+end
+
+-- Do one of these things, up to `limit` jobs; how many.
+function settling.settle_one(first, limit)
+  local flow = flows.get(string.sub(first, 1, 16))
   if not flow then
     redis.call('ZREM', prefix .. 'settle', first)
+    return 0
   elseif #first == 16 then
     return settling.sweep(flow, limit)
-  elseif #first == 17 then
-    settling.cancel(flow)
-  else
-    local part = flows.part(first)
-    local done = settling.part(part, limit)
-    members.flush()
-    flows.look(part)
-    return done
   end
-  return 0
+  local part = flows.part(first)
+  local done = settling.part(part, limit)
+  members.flush()
+  flows.look(part)
+  if done == 0 then
+    part.due = 0 -- its counts are wrong: not again, before they are put right
+  end
+  return done
+end
+
+-- Up to two of the parts that this call has changed and that are due.
+function settling.due_here()
+  local due = {}
+  for key, part in pairs(pending.parts) do
+    if part.due == 1 and #due < 2 then
+      due[#due + 1] = key
+    end
+  end
+  return due
+end
+
+-- The first of what is to be done, or nil, and whether `settle` has something. Most parts are settled whole by the
+-- call that makes them due: a lone one is not listed first.
+function settling.first(listed)
+  if not listed then
+    local due = settling.due_here()
+    if #due < 2 then
+      return due[1], false
+    end
+  end
+  flows.list_due()
+  return redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1], true
 end
 
 -- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.
 function settling.run(limit)
-  local done = 0
+  local listed = redis.call('EXISTS', prefix .. 'settle') == 1
+  if listed then
+    settling.cancel_late()
+  elseif not rawget(pending, 'parts') then
+    return 0 -- most calls
+  end
+  local done, first = 0, nil
   while done < limit do
-    local some = settling.first(limit - done)
-    if not some then
+    first, listed = settling.first(listed)
+    if not first then
       break
     end
-    done = done + some
+    done = done + settling.settle_one(first, limit - done)
     members.flush()
   end
   return done

@@ -282,6 +282,9 @@ local function store_new(new, joins)
   local function store(i)
     local id, queue, asks = ids[i], queues[i], items[2 * i - 1]
     local due, expires = due_of(asks), expiry_of(asks)
+    if joins and joins[i] and has(string.byte(joins[i], 21), BLOCKED) then
+      expires = 0 -- it counts from its turn
+    end
     last = last + 1
     records[stored + 1] = id
     records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)

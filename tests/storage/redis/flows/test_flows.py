@@ -16,7 +16,7 @@ from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import InvalidArgument, StorageError
+from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
@@ -115,6 +115,21 @@ async def test_wrong_counts_are_found_and_put_right(
     assert await run_all(storage) == ["b", "b", "good"]
 
 
+async def test_a_part_whose_count_of_blocked_jobs_is_too_high_keeps_no_claim_busy(
+    storage: Storage, server: Redis, key: str
+) -> None:
+    plan = a_chain()
+    await start(storage, plan)
+    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\1")]
+    counts = server.hget(key + "parts", place)
+    assert isinstance(counts, bytes)
+    assert counts[12:16] == b"\0\0\0\2"
+    server.hset(key + "parts", place, counts[:12] + b"\0\0\0\3" + counts[16:])
+    assert await run_all(storage) == ["a", "b", "b", "good"]
+    await storage.flows.recount(repair=True)
+    assert disorder(server, key) == []
+
+
 async def test_the_first_flow_refuses_processes_that_know_no_flows(
     storage: Storage, server: Redis, key: str
 ) -> None:
@@ -153,14 +168,6 @@ async def test_flows_are_not_copied_as_plain_jobs(storage: Storage, clock: Virtu
         await storage.moving.dump(after=0, limit=10)
 
 
-async def test_a_start_of_too_many_jobs_is_refused_whole(storage: Storage) -> None:
-    plan = Plan()
-    plan.part("a", 10_001)
-    with pytest.raises(InvalidArgument, match="at most 10000 jobs"):
-        await storage.flows.start([plan.flow])
-    assert await storage.flows.graph(plan.id) is None
-
-
 async def test_idle_workers_look_while_parts_are_to_be_settled(storage: Storage) -> None:
     plan = Plan()
     plan.part("first")
@@ -181,3 +188,18 @@ async def test_an_expiring_flow_is_what_an_idle_worker_waits_for(
     await start(storage, plan)
     outlook = await storage.jobs.outlook(["default"])
     assert (outlook.claimable, outlook.next_at) == (False, clock.now() + HOUR)
+
+
+async def test_an_expired_flow_places_no_more_members(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    plan = Plan(expires=HOUR)
+    plan.part("first")
+    plan.part("rows", 101, after=["first"])
+    await start(storage, plan)
+    await run(storage)
+    assert (await part(storage, plan, "rows")).blocked == 1  # an end settles 100
+    clock.advance(HOUR)
+    await settle(storage)
+    rows = await part(storage, plan, "rows")
+    assert (rows.cancelled, rows.stopped) == (100, 1)
