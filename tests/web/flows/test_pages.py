@@ -184,6 +184,14 @@ async def test_an_unknown_flow_or_part_says_so(room: Room) -> None:
 # --- actions ---------------------------------------------------------------------------------
 
 
+async def test_a_failed_flow_leads_to_its_failed_jobs(room: Room) -> None:
+    flow = await started(room, 1, -2, 3)
+    await drain(room.app)
+    async with await room.logged_in(Role.VIEWER) as viewer:
+        page = (await viewer.get(f"/flows/{flow}")).text
+        assert f"/flows/{flow}/parts/0?state=failed" in links(page, "/flows/")
+
+
 async def test_an_operator_cancels_and_retries_under_their_name(room: Room) -> None:
     flow = await started(room, 1, 2)
     async with await room.logged_in(Role.OPERATOR) as operator:

@@ -81,6 +81,7 @@ async def flow(visit: PageRequest) -> Response:
         row=FlowLine(graph.flow, now),
         picture=draw_flow(graph.flow, graph.parts, opened, here=here),
         here=here,
+        failed=next((one for one in graph.parts if one.failed), None),
         opened=opened,
         rows=_rows(graph, shown.rows),
         shown=shown,
