@@ -236,12 +236,14 @@ class JobNotFound(WindlassError, LookupError):
 
 
 class AmbiguousId(WindlassError, LookupError):
-    """Several jobs have ids that match this short one."""
+    """Several jobs, or flows, have ids that match this short one."""
 
-    def __init__(self, job_id: str, candidates: Collection[str], *, more: bool = False) -> None:
-        """Make the error. ``more``: there are further candidates."""
+    def __init__(
+        self, job_id: str, candidates: Collection[str], *, more: bool = False, of: str = "jobs"
+    ) -> None:
+        """Make the error. ``more``: there are further candidates. ``of``: jobs or flows."""
         named = ", ".join(candidates) + (" and others" if more else "")
-        super().__init__(f"Several jobs may be meant by {job_id}: {named}. Give the whole id.")
+        super().__init__(f"Several {of} may be meant by {job_id}: {named}. Give the whole id.")
         self.job_id: str = job_id
         self.candidates: tuple[str, ...] = tuple(candidates)
 
@@ -271,12 +273,17 @@ class IdConflict(WindlassError):
 class KeyConflict(WindlassError):
     """A unique key is held by another job."""
 
-    def __init__(self, key: str, holder: str) -> None:
+    def __init__(self, key: str, holder: str, *, of_flow: bool = False) -> None:
         # A key made from arguments holds a digest of them, by which short secrets could be guessed.
         told = _DIGEST.sub(r"\1***", key)
+        other = (
+            "Nothing of the flow was stored."
+            if of_flow
+            else "With on_conflict='reuse' the call returns that job instead."
+        )
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
-            f"it. With on_conflict='reuse' the call returns that job instead."
+            f"it. {other}"
         )
         self.key: str = key
         self.holder: str = holder
@@ -433,10 +440,23 @@ class JobExpired(JobDiscarded):
 class FlowNotFound(WindlassError, LookupError):
     """No flow has this id: it never existed, or retention has deleted it."""
 
+    def __init__(self, flow_id: str, message: str = "") -> None:
+        """Make the error. ``message``: replaces the usual text."""
+        super().__init__(
+            message
+            or f"No flow {flow_id} is stored. Check the id; ended flows are removed after their "
+            f"retention (keep_succeeded, keep_failed)."
+        )
+        self.flow_id = flow_id
+
+
+class FlowEnded(WindlassError):
+    """The flow was cancelled while its jobs were being stored. None of them has run."""
+
     def __init__(self, flow_id: str) -> None:
         super().__init__(
-            f"No flow {flow_id} is stored. Check the id; ended flows are removed after their "
-            f"retention (keep_succeeded, keep_failed)."
+            f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has run: "
+            f"draw the flow again and start it."
         )
         self.flow_id = flow_id
 
@@ -479,6 +499,15 @@ class StorageUnavailable(StorageError):
     """The storage cannot be reached or opened. The jobs of an enqueue may have been stored: repeat
     it with ``error.ids``.
     """
+
+
+class ResultsUnavailable(StorageError):
+    """The results of a group cannot be read now. A handler that lets this error pass runs again,
+    without using an attempt.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The results of a group cannot be read now: {why}")
 
 
 class StorageRefused(StorageUnavailable):

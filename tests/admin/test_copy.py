@@ -15,6 +15,7 @@ import pytest
 from windlass import Windlass
 from windlass._admin.copy.checks import JobChecksum
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import FollowUp, JobRecord, LimitUse, Progress
 from windlass._core.job.outcome import GaveUp, Lost, Policy, Raised
 from windlass._core.job.state import State
@@ -27,10 +28,13 @@ from windlass._core.limits.queue_settings import QueueSettings
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
 from windlass._storage.protocol.actions import Cancel, Discard
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
 from windlass._storage.protocol.schedules import ScheduleWrite
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import START, VirtualClock
+from windlass.testing.conformance.copy.flows import half_done
+from windlass.testing.conformance.flows.steps import agree, run_all, state
 from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
@@ -43,6 +47,7 @@ from windlass.testing.conformance.steps import (
     claim,
     claim_one,
     ended,
+    enlist,
     happened,
     keyed,
     limited,
@@ -178,6 +183,28 @@ async def test_everything_arrives_from_any_backend_in_any_other(
     assert {report.new for report in reports} == {14}
 
 
+async def test_flows_arrive_from_any_backend_in_any_other_and_continue(
+    request: pytest.FixtureRequest, another_memory: Open, clock: VirtualClock
+) -> None:
+    names = ("open_memory", "open_schema", "open_file", "open_prefix")
+    opens = [request.getfixturevalue(name) for name in names]
+    async with houses(*opens, another_memory) as stops:
+        plan = await half_done(stops[0])
+        await stops[0].workers.leave("w1", [])
+        reports = [await copy(a, b) for a, b in pairwise(stops)]
+        for storage in stops[1:]:
+            await enlist(storage)
+            assert await run_all(storage) == ["added", "anyway"]
+        clock.advance(HOUR)
+        for storage in stops[1:]:
+            assert await run_all(storage) == ["later", "later", "sad"]
+            assert (await state(storage, plan)).state is FlowState.FAILED
+            assert await agree(storage)
+    assert [report.problems for report in reports] == [()] * 4
+    assert {(report.flows, report.jobs) for report in reports} == {(1, 13)}
+    assert len({report.checksum for report in reports}) == 1
+
+
 async def are_alike(first: Storage, last: Storage) -> None:
     ours, theirs = await jobs_of(first), await jobs_of(last)
     assert list(ours) == list(theirs)  # in the same order
@@ -232,6 +259,9 @@ class Cut:
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
         return await self._storage.moving.dump(after=after, limit=min(limit, 4))
 
+    async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
+        return await self._storage.moving.dump_flows(after=after, limit=limit)
+
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
         if not self._left:
             raise KeyboardInterrupt
@@ -256,6 +286,41 @@ async def test_an_interrupted_copy_is_run_again_to_its_end(
         again = await copy(source, target)
         assert (again.problems, again.new) == ((), 0)
         await are_alike(source, target)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+async def test_an_interrupted_copy_of_flows_is_run_again_to_its_end(
+    open_memory: Open, another_memory: Open, after: int
+) -> None:
+    async with houses(open_memory, another_memory) as (source, target):
+        plan = await half_done(source)
+        await source.workers.leave("w1", [])
+        second: Any = Cut(target, after)
+        with pytest.raises(KeyboardInterrupt):
+            await copy(source, second)
+        report = await copy(source, target)
+        assert (report.problems, report.flows, report.jobs) == ((), 1, 13)
+        await enlist(target)
+        assert await run_all(target) == ["added", "anyway"]
+        assert await agree(target)
+        assert (await state(target, plan)).open == 2
+
+
+async def test_counts_of_flows_that_do_not_agree_are_found_out(
+    open_memory: Open, another_memory: Open
+) -> None:
+    async with houses(open_memory, another_memory) as (source, target):
+        plan = await half_done(source)
+        await source.workers.leave("w1", [])
+        (graph,) = await source.moving.dump_flows(after=0, limit=1)
+        rows = msgspec.structs.replace(graph.parts[0], succeeded=7)
+        await target.moving.restore(
+            [msgspec.structs.replace(graph, parts=[rows, *graph.parts[1:]])]
+        )
+        differs, wrong = (await copy(source, target)).problems
+        assert differs.startswith("the checksums of the jobs differ.")
+        assert wrong.startswith(f"flow {plan.id}, rows: succeeded is 7, and 3 jobs are.")
+        assert wrong.endswith("windlass flows recount --repair")
 
 
 async def test_progress_is_reported_for_every_part(

@@ -3,71 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
-from windlass import Context, Flow, Results, Windlass, ended
+from tests.app.flow_shop import (
+    add_up,
+    add_up_on_a_thread,
+    add_up_on_its_own_loop,
+    app,
+    blocks_the_loop,
+    count_failures,
+    describe,
+    double,
+    empty_store,
+    ran,
+    split,
+    tell,
+)
+from windlass import Flow, ended
 from windlass._core.flows.flow import FlowState
 from windlass._storage.protocol.actions import ActionResult
-from windlass.errors import (
-    FlowNotFound,
-    FlowTimeout,
-    InvalidArgument,
-    JobFailed,
-    PayloadError,
-)
-from windlass.testing import drain, inline, isolated
+from windlass.errors import FlowNotFound, FlowTimeout, InvalidArgument, JobFailed, ResultError
+from windlass.testing import drain, inline
 
-app = Windlass("memory://")
-ran: list[str] = []
-
-
-@app.task
-async def double(number: int, *, times: int = 2) -> int:
-    if number < 0:
-        raise ValueError(number)
-    return number * times
-
-
-@app.task
-async def add_up(numbers: Results[int]) -> int:
-    return sum([number async for number in numbers])
-
-
-@app.task
-def add_up_on_a_thread(numbers: Results[int]) -> int:
-    return sum(numbers)
-
-
-@app.task
-async def count_failures(numbers: Results[int]) -> list[bool]:
-    return [done.ok async for done in numbers.outcomes()]
-
-
-@app.task
-async def describe(total: int | None, parts: list[int], title: str) -> str:
-    return f"{title}: {total} of {parts}"
-
-
-@app.task
-async def tell(what: str) -> None:
-    ran.append(what)
-
-
-@app.task
-async def split(ctx: Context, number: int) -> int:
-    ctx.then(*[tell.call(f"part {part}") for part in range(number)])
-    return number
-
-
-@pytest.fixture(autouse=True)
-def shop() -> Iterator[None]:
-    """Give every test the app with an empty store."""
-    ran.clear()
-    with isolated(app):
-        yield
-
+__all__ = ["empty_store"]
 
 # --- results ---------------------------------------------------------------------------------
 
@@ -135,6 +94,17 @@ async def test_the_missing_result_of_a_failed_job_is_none_where_its_end_is_enoug
     assert await run.result(report) == "after: None of []"
 
 
+async def test_a_job_that_cannot_do_without_a_result_says_so() -> None:
+    flow = Flow("lenient")
+    bad = flow.add(double.options(max_attempts=1).call(-1))
+    after = flow.add(double.call(bad.result), after=ended(bad))
+    run = await app.start(flow)
+    drained = await drain(app)
+    with pytest.raises(JobFailed, match=r"take None, as in `T \| None`"):
+        await run.result(after)
+    assert drained.ran == 2  # it had attempts left, and none of them would have the result
+
+
 async def test_outcomes_tell_which_jobs_failed() -> None:
     flow = Flow("outcomes")
     rows = flow.map(double.options(max_attempts=1), [1, -1, 2])
@@ -157,6 +127,52 @@ async def test_jobs_wait_for_those_in_after() -> None:
     await app.start(flow)
     await drain(app)
     assert ran == ["first", "second", "third"]
+
+
+async def test_the_results_of_a_drawn_group_are_those_of_all_in_it() -> None:
+    flow = Flow("groups")
+    outer = flow.group("outer")
+    outer.add(double.call(1))
+    inner = outer.group("inner")
+    inner.map(double, [2, 3])
+    inner.add(double.call(4))
+    total = flow.add(add_up.call(outer.results))
+    run = await app.start(flow)
+    with pytest.raises(ResultError, match=r"run\.wait\(\)"):
+        await run.results(outer).list()
+    await drain(app)
+    assert await run.result(total) == 20
+    assert await run.results(inner).list() == [4, 6, 8]
+
+
+async def test_code_without_an_event_loop_waits_and_reads_results() -> None:
+    flow = Flow("blocking")
+    rows = flow.map(double.options(max_attempts=1), [1, -1])
+
+    def work() -> list[bool]:
+        run = app.blocking.start(flow)
+        app.blocking.run(drain(app))
+        assert app.blocking.wait(run, 5).state is FlowState.FAILED
+        return [done.ok for done in run.results(rows).outcomes()]
+
+    assert await asyncio.to_thread(work) == [True, False]
+
+
+async def test_results_are_read_on_an_event_loop_of_the_handler() -> None:
+    flow = Flow("own loop")
+    total = flow.add(add_up_on_its_own_loop.call(flow.map(double, [1, 2]).results))
+    run = await app.start(flow)
+    await drain(app)
+    assert await run.result(total) == 6
+
+
+async def test_a_coroutine_that_reads_results_without_async_is_told() -> None:
+    flow = Flow("blocks")
+    bad = flow.add(blocks_the_loop.call(flow.map(double, [1]).results))
+    run = await app.start(flow)
+    await drain(app)
+    with pytest.raises(JobFailed, match="async for value in results"):
+        await run.result(bad)
 
 
 async def test_a_group_is_waited_for_as_one() -> None:
@@ -279,66 +295,3 @@ async def test_operators_list_and_recount_flows() -> None:
     (one,) = await app.admin.flows.list(name="one", states=[FlowState.SUCCEEDED])
     assert [part.name for part in (await app.admin.flows.get(one.id)).parts] == [tell.name, "end"]
     assert list(await app.admin.flows.recount()) == []
-
-
-# --- bad input -------------------------------------------------------------------------------
-
-
-async def test_a_flow_is_started_once() -> None:
-    flow = Flow("once")
-    flow.add(tell.call("a"))
-    await app.start(flow)
-    with pytest.raises(InvalidArgument, match="make a new Flow"):
-        await app.start(flow)
-    with pytest.raises(InvalidArgument, match=r"ctx\.then"):
-        flow.add(tell.call("b"))
-
-
-def test_nodes_of_another_flow_are_refused() -> None:
-    flow, other = Flow("one"), Flow("other")
-    node, rows = other.add(double.call(1)), other.map(double, [1])
-    with pytest.raises(InvalidArgument, match="belongs to another flow"):
-        flow.add(tell.call("a"), after=node)
-    with pytest.raises(InvalidArgument, match="result of another flow"):
-        flow.add(describe.call(node.result, [], title=""))
-    with pytest.raises(InvalidArgument, match="result of another flow"):
-        flow.add(add_up.call(rows.results))
-    with pytest.raises(InvalidArgument, match="put both into one flow"):
-        flow.add(tell.call("a"), after="0192")  # type: ignore[arg-type]
-    assert len(flow) == 0
-
-
-async def test_a_call_with_a_result_is_stored_only_with_its_flow() -> None:
-    flow = Flow("one")
-    call = describe.call(flow.add(double.call(1)).result, [], title="")
-    with pytest.raises(InvalidArgument, match=r"flow\.add"):
-        await app.enqueue_many([call])
-
-
-def test_a_result_is_no_value_before_the_flow_runs() -> None:
-    node = Flow("one").add(double.call(1))
-    with pytest.raises(InvalidArgument, match="not known before the flow runs"):
-        bool(node.result)
-    with pytest.raises(InvalidArgument, match="not known before the flow runs"):
-        node.result + 1
-    with pytest.raises(InvalidArgument, match="not known before the flow runs"):
-        int(node.result)
-
-
-def test_other_arguments_of_a_call_with_a_result_are_checked() -> None:
-    node = Flow("one").add(double.call(1))
-    with pytest.raises(PayloadError, match="do not fit"):
-        describe.call(node.result, ["no number"], title="")  # type: ignore[list-item]
-
-
-def test_what_is_no_call_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"task\.call"):
-        Flow("one").add(tell)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match=r"task\.call"):
-        Flow("one", on_failed=tell)  # type: ignore[arg-type]
-
-
-def test_a_flow_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass._tasks.flows.flow.MOST", 3)
-    with pytest.raises(InvalidArgument, match="more items"):
-        Flow("large").map(double, range(4))

@@ -37,6 +37,7 @@ PRINTS = {
     "django_shop.py": "receipt for order 7 sent, sqlite says",
     "django_tasks_shop.py": "SUCCESSFUL receipt for order 7 sent",
     "bulk.py": "328350\ndefault: 106 succeeded, 0 failed",
+    "flow_import.py": "some rows are wrong\n3 rows, total 70\nflow failed, 1 stopped",
     "programs.py": r"\{'be': 2, 'not': 1, 'or': 1, 'to': 2\}\n\{'be': 1, 'it': 1, 'so': 1\}",
     "test_mail.py": r"(?s).*3 passed in .*",
 }

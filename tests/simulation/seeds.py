@@ -10,8 +10,6 @@ from tests.simulation.world.world import StoreName, simulate
 
 BITE = 10
 STORES: tuple[StoreName, ...] = ("memory", "sqlite")
-WITH_FLOWS: tuple[StoreName, ...] = ("memory",)
-"""Stores whose stage reports flows to the ledger (`Ledger.see_flows`)."""
 
 
 class Bite(NamedTuple):
@@ -23,6 +21,8 @@ class Bite(NamedTuple):
     jobs: int
     counts: Counter[str]
     failures: list[tuple[int, str]]
+    flows: bool = False
+    """Whether its worlds had flows."""
 
 
 def reproduce(seed: int, store: str, *, schedules: bool = False, flows: bool = False) -> str:
@@ -48,7 +48,7 @@ def run_bite(store: StoreName, first: int, last: int, *, flows: bool = False) ->
         virtual += report.seconds
         jobs += report.jobs
         counts.update(report.counts)
-    return Bite(store, last - first, virtual, jobs, counts, failures)
+    return Bite(store, last - first, virtual, jobs, counts, failures, flows)
 
 
 def run_schedules(store: StoreName, first: int, last: int) -> Bite:

@@ -503,7 +503,13 @@ async def main() -> None:
     async for number in run.results(rows):
         number.upper()  # E: attr-defined
     await app.start("flow")  # E: arg-type
-    app.blocking.start(flow)
+    inner = flow.group("all").group("inner").map(send, ["a"], subject="c")
+    inner.results.upper()  # E: attr-defined
+    async for done in run.results(rows).outcomes():
+        value: int | None = done.value
+    app.blocking.wait(app.blocking.start(flow), timeout=5)
+    for done in run.results(rows).outcomes():
+        done.value.upper()  # E: union-attr
 """
 
 

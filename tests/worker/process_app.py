@@ -26,6 +26,7 @@ from windlass import (
     GiveUp,
     Limit,
     Rate,
+    Results,
     Retry,
     Snooze,
     Throttled,
@@ -87,6 +88,19 @@ async def resume_async(ctx: Context) -> int:
 
 
 both("resume", resume, resume_async)
+
+
+def add_up(numbers: Results[int]) -> int:
+    assert all(done.ok for done in numbers.outcomes())
+    return sum(numbers)
+
+
+async def add_up_async(numbers: Results[int]) -> int:
+    assert all([done.ok async for done in numbers.outcomes()])
+    return sum(await numbers.list())
+
+
+both("add_up", add_up, add_up_async)
 
 
 def forget() -> object:

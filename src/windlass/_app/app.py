@@ -247,9 +247,13 @@ class Windlass:
         """
         return Job(self._parts.producer, id_as_stored(job_id), created=False, task=None)
 
-    async def start(self, flow: Flow) -> FlowRun:
-        """Store a flow, whole or not at all. After an error, start the same flow again."""
-        return await self._parts.producer.start(flow)
+    async def start(
+        self, flow: Flow, *, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
+        """Store a flow, whole or not at all. After an error, start it again. ``connection`` and
+        ``wake``: as in `enqueue_many`.
+        """
+        return await self._parts.producer.start(flow, connection, wake)
 
     def flow_run(self, flow_id: str | UUID) -> FlowRun:
         """Return a handle for the id of a flow."""
@@ -336,9 +340,8 @@ class Windlass:
         return self.plugins.install(plugin, grants or Grants())
 
     async def uninstall(self, name: str) -> None:
-        """Remove a plugin and pause its schedules in the store.
-
-        Its running jobs finish. Its other jobs and their history stay.
+        """Remove a plugin and pause its schedules in the store. Its running jobs finish. Its other
+        jobs and their history stay.
         """
         await self.plugins.uninstall(name)
 
@@ -347,28 +350,24 @@ class Windlass:
     def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
         """Count and time the jobs of this process for Prometheus. Needs ``windlass[metrics]``.
 
-        ``registry``: default is the global one of prometheus-client. A second call returns the same
-        object.
+        ``registry``: default is the global one. A second call returns the same object.
         """
         return self._parts.observability.metrics(registry)
 
     def tracing(
         self, provider: TracerProvider | None = None, *, meters: MeterProvider | None = None
     ) -> None:
-        """Trace enqueues and runs with OpenTelemetry. Needs ``windlass[otel]``.
-
-        ``provider``: default is the global one. ``meters``: record metrics too. A second call
-        changes nothing.
+        """Trace enqueues and runs with OpenTelemetry. Needs ``windlass[otel]``. ``provider``:
+        default is the global one. ``meters``: record metrics too. A second call changes nothing.
         """
         self._parts.observability.trace(provider)
         if meters is not None:
             self._parts.observability.meter(meters)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
-        """Return the dashboard as an ASGI app. Needs ``windlass[web]``.
-
-        ``auth``: users with hashed passwords, or a function that authenticates a request. The
-        settings are those of `windlass._web.app.make_dashboard`.
+        """Return the dashboard as an ASGI app. Needs ``windlass[web]``. ``auth``: users with hashed
+        passwords, or a function that authenticates a request. The settings are those of
+        `windlass._web.app.make_dashboard`.
         """
         # By name: it is above this module in the order of imports, and its libraries are an extra.
         web: Any = importlib.import_module("windlass._web.app")

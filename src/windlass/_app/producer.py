@@ -26,10 +26,11 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
-from windlass._tasks.flows.flow import Flow
-from windlass._tasks.flows.plan import refuse_pending
+from windlass._tasks.flows.flow import Flow, plan_of
+from windlass._tasks.flows.plan import FlowPlan, refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
+from windlass._tasks.options import check_wake
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
 from windlass.errors import InvalidArgument
@@ -206,14 +207,10 @@ class Producer:
         note_ids(own, ids or self._connections.new_job_ids(many))
         return own
 
-    def _checked(
-        self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
-    ) -> list[Call[R]]:
-        every = list(calls)
-        check_calls(every)
+    def _completed_many(self, every: list[Call[R]]) -> list[Call[R]]:
+        """Return calls with what hooks and the running job add to them."""
         if self.hooks.enqueue_hooks:
             every = [self.hooks.changed_call(call) for call in every]
-        check_connection(every, connection, wake)
         self._check_tasks(every)
         return every if (job := running_job()) is None else inherit_options_many(every, job)
 
@@ -221,7 +218,10 @@ class Producer:
         self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
     ) -> list[Call[R]]:
         """Check calls that belong to no flow."""
-        every = self._checked(calls, connection, wake)
+        every = list(calls)
+        check_calls(every)
+        every = self._completed_many(every)
+        check_connection(every, connection, wake)
         for call in every:
             if has_pending(call.payload):
                 refuse_pending(call)
@@ -257,17 +257,41 @@ class Producer:
 
     # --- flows ---
 
-    async def start(self, flow: Flow) -> FlowRun:
+    async def start(
+        self, flow: Flow, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
         """Store a flow, whole or not at all."""
-        plan = flow.plan()
-        if flow.started:
-            message = f"{flow!r} was started already: make a new Flow to run it again"
-            raise InvalidArgument(message)
-        calls = self._checked([call for _, _, call in plan.calls], None, None)
+        plan, calls = self._planned(flow, connection, wake)
+        if connection is not None and (store := self._outbox.store()) is not None:
+            flow.fix()  # not more: after a rollback it may be started again
+            answer = await self._outbox.start(store, plan, calls, connection, wake)
+            return FlowRun(self, answer.id, created=answer.created)
         client = await self._connections.client()
+        flow.fix()
         answer = await client.start_flow(plan, calls)
         flow.close()
         return FlowRun(self, answer.id, created=answer.created)
+
+    def start_sync(
+        self, flow: Flow, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
+        """Do the same from code without an event loop; a ``connection`` is used on this thread."""
+        if connection is not None and (store := self._outbox.store()) is not None:
+            plan, calls = self._planned(flow, connection, wake)
+            if any(map(needs_limits, calls)) and not self._loop.is_here():
+                self._loop.wait_for(self._define_for(calls))
+            flow.fix()
+            answer = self._outbox.start_sync(store, plan, calls, connection, wake)
+            return FlowRun(self, answer.id, created=answer.created)
+        work = self.start(flow, connection, wake)
+        return self._loop.run(work, instead="app.start(...)")
+
+    def _planned(
+        self, flow: Flow, connection: UserConnection | None, wake: Wake | None
+    ) -> tuple[FlowPlan, list[Call[Any]]]:
+        plan = plan_of(flow)
+        check_wake(wake, connection)
+        return plan, self._completed_many([call for _, _, call in plan.calls])
 
     async def flow_graph(self, flow: FlowId) -> FlowGraph:
         """Read the stored flow; FlowNotFound."""
@@ -283,6 +307,13 @@ class Producer:
         """Read jobs of a part."""
         client = await self._connections.client()
         return await client.flows.page(flow, part, after=after, limit=limit)
+
+    def flow_page_sync(
+        self, flow: FlowId, part: int, *, after: int, limit: int
+    ) -> Sequence[Outcome]:
+        """Read jobs of a part, in code without an event loop."""
+        work = self.flow_page(flow, part, after=after, limit=limit)
+        return self._loop.run(work, instead="results.list()")
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
         """Cancel or retry a flow, with an audit record."""

@@ -10,6 +10,7 @@ from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.producer import Producer
 from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake
+from windlass._core.flows.flow import FlowRecord
 from windlass._core.job.job import JobRecord
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
@@ -78,9 +79,15 @@ class BlockingClient:
         """Store calls like ``app.enqueue_many``. A ``connection`` is used on this thread."""
         return self._producer.enqueue_many_sync(calls, ids=ids, connection=connection, wake=wake)
 
-    def start(self, flow: Flow) -> FlowRun:
-        """Store a flow like ``await app.start(flow)``."""
-        return self.run(self._producer.start(flow), instead="app.start(...)")
+    def start(
+        self, flow: Flow, *, connection: UserConnection | None = None, wake: Wake | None = None
+    ) -> FlowRun:
+        """Store a flow like ``await app.start(flow)``. A ``connection`` is used on this thread."""
+        return self._producer.start_sync(flow, connection, wake)
+
+    def wait(self, run: FlowRun, timeout: timedelta | float | None = None) -> FlowRecord:
+        """Wait for the end of a flow like ``await run.wait(timeout)``."""
+        return self.run(run.wait(timeout), instead="run.wait(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
         """Wait for a result like ``await job.result(timeout)``."""

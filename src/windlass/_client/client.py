@@ -46,6 +46,7 @@ from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import Call
 from windlass.errors import (
     JobNotFound,
+    KeyConflict,
     ResultTimeout,
 )
 
@@ -375,6 +376,8 @@ class Client:
             for wrap in self._around:
                 inserter = wrap(inserter)
             await inserter.submit(jobs)
+        except KeyConflict as error:
+            raise KeyConflict(error.key, error.holder, of_flow=True) from None
         except BaseException as error:
             self._failed(error, ids)
             raise

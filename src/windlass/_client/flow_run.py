@@ -9,10 +9,12 @@ from typing import Any, Protocol, TypeVar
 from windlass._core.flows.flow import FlowRecord
 from windlass._core.flows.results import Outcome, Results
 from windlass._core.job.job import FlowId, JobId
+from windlass._core.values.names import shown
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._tasks.flows.flow import Group, Node
 from windlass._tasks.handle import Job, JobClient
+from windlass.errors import InvalidArgument
 
 __all__ = ["FlowClient", "FlowRun"]
 
@@ -40,6 +42,12 @@ class FlowClient(JobClient, Protocol):
         """Read jobs of a part."""
         ...
 
+    def flow_page_sync(
+        self, flow: FlowId, part: int, *, after: int, limit: int
+    ) -> Sequence[Outcome]:
+        """Read jobs of a part, in code without an event loop."""
+        ...
+
 
 class _FlowReader:
     """Reads the results of a group for a caller that is no job."""
@@ -50,9 +58,8 @@ class _FlowReader:
     async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
         return await self._client.flow_page(flow, part, after=after, limit=limit)
 
-    def page_here(self, *_: Any, **__: Any) -> Sequence[Outcome]:
-        message = "use `async for`: these results are read on an event loop"
-        raise TypeError(message)
+    def page_here(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
+        return self._client.flow_page_sync(flow, part, after=after, limit=limit)
 
 
 class FlowRun:
@@ -88,12 +95,26 @@ class FlowRun:
 
     async def result(self, node: Node[R], timeout: timedelta | float | None = None) -> R:
         """Wait for the result of one node, as `Job.result` does."""
+        self._check(node, Node, "flow.add(call)")
         job: Job[R] = Job(self._client, JobId(node.id), created=False, task=None)
         return await job.result(timeout)
 
     def results(self, group: Group[R]) -> Results[R]:
         """Return the results of a group, in the order of its jobs. Wait for the flow before."""
-        return Results(self.id, group.part, _FlowReader(self._client), group.decode)
+        self._check(group, Group, "flow.map(...) or flow.group(name)")
+        return Results(self.id, group.parts, _FlowReader(self._client), group.decode)
+
+    def _check(self, given: object, kind: type[Node[Any] | Group[Any]], made_by: str) -> None:
+        """Refuse what is not drawn in this flow."""
+        if not isinstance(given, kind):
+            message = f"this takes what {made_by} returned, got {shown(given)}"
+            raise InvalidArgument(message)
+        if given.flow.id == self.id:
+            return
+        message = f"{given!r} does not belong to flow {self.id}"
+        if not self.created:
+            message += ", which was started elsewhere: read its parts with run.graph()"
+        raise InvalidArgument(message)
 
     async def cancel(self) -> ActionResult:
         """Cancel what waits, and ask what runs to stop. Returns "done", or "wrong_state" if the

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
+
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.values.instants import duration
@@ -13,14 +15,28 @@ from windlass._storage.protocol.flows import FlowGraph, FlowStore, Member, Start
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.flows.plan import FlowPlan
-from windlass.errors import FlowNotFound, FlowTimeout
+from windlass.errors import FlowEnded, FlowNotFound, FlowTimeout, InvalidArgument
 
-__all__ = ["FlowStart", "StoredFlows"]
+__all__ = ["FlowStart", "StoredFlows", "new_flow"]
 
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long."""
 _PAUSE = 0.02
 """A busy store changes all the time; reading more often than this does not help."""
+
+
+def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
+    """Return a flow as the store wants it. The jobs are those of the plan's calls, in order."""
+    numbers = [part for part, _, _ in plan.calls]
+    return NewFlow(
+        id=plan.id,
+        name=plan.name,
+        key=plan.key,
+        expires=plan.expires,
+        parts=plan.parts,
+        jobs=list(zip(numbers, jobs, strict=True)),
+        tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
+    )
 
 
 class FlowStart:
@@ -39,23 +55,38 @@ class FlowStart:
 
     async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
         """Store the flow with these jobs, in the order of the plan's calls."""
-        plan = self._plan
-        numbers = [part for part, _, _ in plan.calls]
-        flow = NewFlow(
-            id=plan.id,
-            name=plan.name,
-            key=plan.key,
-            expires=plan.expires,
-            parts=plan.parts,
-            jobs=list(zip(numbers, items, strict=True)),
-            tenant=next((job.tenant for job in items if job.tenant is not None), None),
-        )
-        (answer,) = await self._store.start([flow])
+        portion = self._store.portion
+        flow = new_flow(self._plan, items)
+        sealed = len(items) > portion
+        if sealed:
+            _refuse_keys(items, portion)
+        first = msgspec.structs.replace(flow, jobs=flow.jobs[:portion], sealed=sealed)
+        (answer,) = await self._store.start([first])
+        if sealed and answer.created:
+            await self._extend(flow.jobs, portion)
         self._answer = answer
         return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
 
+    async def _extend(self, jobs: Sequence[tuple[int, NewJob]], portion: int) -> None:
+        """Store the other portions. The last one opens the flow."""
+        flow = self._plan.id
+        for first in range(portion, len(jobs), portion):
+            some, last = jobs[first : first + portion], first + portion >= len(jobs)
+            if not await self._store.extend(flow, some, last=last):
+                raise FlowEnded(flow)
+
     async def idle(self) -> None:
         """Return at once: nothing is under way."""
+
+
+def _refuse_keys(jobs: Sequence[NewJob], portion: int) -> None:
+    keyed = next((job for job in jobs if job.unique is not None), None)
+    if keyed is not None:
+        message = (
+            f"a flow of more than {portion:,} jobs is stored in several writes, and its jobs "
+            f"cannot have unique keys: leave unique= out of {keyed.task}, or start smaller flows"
+        )
+        raise InvalidArgument(message)
 
 
 class StoredFlows:

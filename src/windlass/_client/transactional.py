@@ -8,12 +8,16 @@ from typing import Any, Literal
 
 from windlass._client.client import new_jobs, note_ids
 from windlass._client.connections import Connections
+from windlass._client.flows import new_flow
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import JobId, NewJob
 from windlass._settings.settings import Settings
 from windlass._storage.open import TRANSACTIONAL, check_url
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.transactions import UserConnection, UserInsertStore
+from windlass._tasks.flows.plan import FlowPlan
 from windlass._tasks.options import check_wake
 from windlass._tasks.task import Call
 from windlass.errors import ConfigError, InvalidArgument
@@ -86,6 +90,53 @@ class Outbox:
             replies = store.insert_sync(connection, news, notify=wake == "commit")
         self._wake_at_commit(store, connection, wake, replies)
         return replies
+
+    async def start(
+        self,
+        store: UserInsertStore,
+        plan: FlowPlan,
+        calls: Sequence[Call[Any]],
+        connection: UserConnection,
+        wake: Wake | None,
+    ) -> StartedFlow:
+        """Start a flow on a connection that is awaited. ``calls`` are those of the plan, with what
+        the app added to them.
+        """
+        client = await self._connections.client()
+        flow = self._new_flow(plan, calls)
+        with _noting([job for _, job in flow.jobs]):
+            await client.define_for(calls)
+            answer = await store.start(connection, flow, notify=wake == "commit")
+        self._wake_after_start(store, connection, wake, answer)
+        return answer
+
+    def start_sync(
+        self,
+        store: UserInsertStore,
+        plan: FlowPlan,
+        calls: Sequence[Call[Any]],
+        connection: UserConnection,
+        wake: Wake | None,
+    ) -> StartedFlow:
+        """Start a flow on a connection that blocks; nothing is opened."""
+        flow = self._new_flow(plan, calls)
+        with _noting([job for _, job in flow.jobs]):
+            answer = store.start_sync(connection, flow, notify=wake == "commit")
+        self._wake_after_start(store, connection, wake, answer)
+        return answer
+
+    def _new_flow(self, plan: FlowPlan, calls: Sequence[Call[Any]]) -> NewFlow:
+        return new_flow(plan, self.new_jobs(calls, [job for _, job, _ in plan.calls]))
+
+    def _wake_after_start(
+        self,
+        store: UserInsertStore,
+        connection: UserConnection,
+        wake: Wake | None,
+        answer: StartedFlow,
+    ) -> None:
+        if wake is None and answer.created:
+            store.on_commit(connection, self.wake)
 
     def new_jobs(
         self, calls: Sequence[Call[Any]], ids: Sequence[JobId] | None = None

@@ -45,7 +45,7 @@ class CancelToken(msgspec.Struct, eq=False):
     added: list[NewJob] | None = None
     """The jobs to store with the success; None: the handler has added none."""
     closed: bool = False
-    """The jobs were taken: no more can be added."""
+    """The run has ended: no more jobs can be added."""
 
     def put_off(self, after: timedelta) -> None:
         """Let the job run again after the end of this run."""
@@ -60,19 +60,21 @@ class CancelToken(msgspec.Struct, eq=False):
     def add(self, jobs: Sequence[NewJob]) -> None:
         """Add jobs to store with the success; all or none. Safe from any thread."""
         with _MAKING:
-            if self.closed:
-                raise WindlassError(RUN_ENDED)
             if self.added is None:
                 self.added = []
-            number = len(self.added) + len(jobs)
-            if number > MOST_ADDED:
-                raise InvalidArgument(too_many_added(number))
+            before = len(self.added)
+            if before + len(jobs) > MOST_ADDED:
+                raise InvalidArgument(too_many_added(before + len(jobs)))
             self.added += jobs
+            # After they were added: the end of the run sets `closed` first, then looks at `added`,
+            # without the lock. So it sees them, or they are taken back here.
+            if self.closed:
+                del self.added[before:]
+                raise WindlassError(RUN_ENDED)
 
     def take_added(self) -> tuple[NewJob, ...]:
-        """Return the jobs that were added, and take no more."""
+        """Return the jobs that were added. The run is closed."""
         with _MAKING:
-            self.closed = True
             return tuple(self.added or ())
 
     def set(self) -> None:

@@ -16,6 +16,7 @@ from typing import (
 
 import msgspec
 
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.ids import id_as_stored
 from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
@@ -36,7 +37,7 @@ from windlass._tasks.limits import JOB_ATTRIBUTES, LimitBinding, breaker_name
 from windlass._tasks.options import JobOptions, Program, RunIn, TaskOptions, tag_names
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.unique import UniqueBinding
-from windlass.errors import DefinitionError, UnknownTask
+from windlass.errors import DefinitionError, InvalidArgument, UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -249,12 +250,21 @@ class Task(Generic[P, R_co, Q, C_co]):
             uses = (*(draw.use(known, options.cost, secrets) for draw in self.draws), *uses)
         if keyed is None:
             return Call(self, payload, named, options, uses)
+        if not keyed.reads_arguments and has_pending(payload):
+            message = (
+                f"the unique key of {self.name} is made from all of its arguments, and one of them "
+                f"is a result that is not known before the flow runs: give the call a key, "
+                f"options(key=...), or leave the key out, options(unique=False)"
+            )
+            raise InvalidArgument(message)
         whole = payload if keyed.reads_arguments else self.codec.canonical(payload)
         unique = keyed.stored(options.rule or keyed.rule, whole, given, secrets)
         return Call(self, payload, named, options, uses, unique)
 
     def arguments_in(self, payload: bytes) -> dict[str, Any]:
         """Return the arguments that its handler gets, by name, with the defaults."""
+        if has_pending(payload):
+            return {**self._defaults, **self.codec.decode_known(payload)}
         args, kwargs = self.codec.decode(payload)
         return {**self._defaults, **self.codec.named(args, kwargs)}
 
@@ -333,6 +343,11 @@ class BoundTask(Generic[P, R_co]):
         self._task = task
         self._options = options
         self._id = job_id
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self._task.name
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job with these options."""

@@ -61,10 +61,13 @@ class Engine:
             queues=self.decisions.queues,
             quiet=quiet,
         )
+        arguments = FlowArguments(storage)
         self.children: ChildPool | None = None
         if around.locate is not None:
             named = around.task_named or tasks.__getitem__
-            self.children = ChildPool(around.locate, settings, self.host, named, self.lines)
+            self.children = ChildPool(
+                around.locate, settings, self.host, named, self.lines, read=arguments.read
+            )
         self.finisher: Finisher = Finisher(
             storage.jobs,
             around.bus,
@@ -81,7 +84,7 @@ class Engine:
             transactions=transactions,
             unrunnable=unrunnable,
             own=self.own,
-            arguments=FlowArguments(storage),
+            arguments=arguments,
             children=self.children,
         )
         self.runner: Runner = self._runner(self.finisher, active, parts)

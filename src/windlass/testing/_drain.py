@@ -175,6 +175,8 @@ async def _run_due(
 ) -> None:
     while await stepper.expire(_CHUNK_SIZE) == _CHUNK_SIZE:
         pass
+    while await stepper.storage.flows.settle(_CHUNK_SIZE):
+        pass
     while True:
         now = await stepper.storage.now()
         due = {job.queue for job in await stepper.waiting(queues) if job.due <= now}
@@ -212,13 +214,16 @@ async def _live_until(
 async def _next_due(
     stepper: Stepper, queues: Sequence[str] | None, clock: VirtualClock
 ) -> datetime | None:
-    """Return when the next job is due, its queue's cool-down ends, or its limits have room."""
+    """Return when the next job is due, its queue's cool-down ends, its limits have room, or a flow
+    expires.
+    """
     now = clock.now()
     waiting = await stepper.waiting(queues)
     records = await stepper.storage.queues.queues()
     rests = {one.queue: one.cool_until for one in records if one.cool_until is not None}
     starts = [(max(_counts_from(job), rests.get(job.queue, job.due)), job) for job in waiting]
-    later = [start for start, _ in starts if start > now]
+    later = [start for start, job in starts if start > now and not job.blocked]
+    later += [at for at in await stepper.flow_expiries() if at > now]
     held = [job for start, job in starts if start <= now and job.limits]
     return min(later + await _openings(stepper, held, now), default=None)
 

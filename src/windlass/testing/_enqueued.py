@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
@@ -38,7 +39,9 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: JobId
     task: str
     arguments: Mapping[str, Any]
-    """The arguments by name, without defaults that the call left out."""
+    """The arguments by name, without defaults that the call left out. A result of a flow that is
+    not known yet is a placeholder.
+    """
     job: JobRecord
     """The whole record: queue, priority, due, tags …"""
 
@@ -59,5 +62,7 @@ def _shown(app: Windlass, job: JobRecord) -> Enqueued:
     task = app.tasks.find(job.task)
     if task is None:  # enqueued by name: the code is elsewhere
         return Enqueued(job.id, job.task, decode_any(job.payload), job)
+    if has_pending(job.payload):
+        return Enqueued(job.id, job.task, task.codec.decode_known(job.payload), job)
     args, kwargs = task.codec.decode(job.payload)
     return Enqueued(job.id, job.task, task.codec.named(args, kwargs), job)

@@ -104,13 +104,22 @@ class InlineClient(Client):
         async with self._one_deeper():
             started = await super().start_flow(plan, calls)
             if started.created:
-                await self._run([job for _, job, _ in plan.calls])
+                await self._run([job for _, job, _ in plan.calls], members=True)
         return started
 
-    async def _run(self, created: Sequence[JobId]) -> None:
+    async def _run(self, created: Sequence[JobId], *, members: bool = False) -> None:
+        """Run jobs, and those that follow them. ``members``: of a flow, in which jobs may wait for
+        those that others add.
+        """
         async with make_stepper(self._app, change=_unlimited) as stepper:
-            await _run_to_their_end(stepper, created)
-            added = await _run_what_follows(self._app, stepper, created)
+            added: list[JobId] = []
+            before = -1
+            while before < len(stepper.runs):
+                before = len(stepper.runs)
+                await _run_to_their_end(stepper, created)
+                added += await _run_what_follows(self._app, stepper, created)
+                if not members:
+                    break
             if self._errors == "raise":
                 await _raise_failures(stepper, [*created, *added])
 

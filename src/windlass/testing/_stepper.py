@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._client.job_events import publish_expired_events
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State, Verb
 from windlass._settings.settings import WorkerSettings
+from windlass._storage.protocol.flows import FlowFilter
 from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._worker.dependencies import WorkerDependencies
@@ -31,6 +33,7 @@ PATIENCE = timedelta(seconds=60)
 """Real time that one job may take: a test that hangs does not say why."""
 
 _UNWIND = 1.0
+_PAGE = 500
 _DECLARED_DEAD = (
     "the worker that runs this test's jobs was declared dead; declare dead only workers you started"
 )
@@ -100,6 +103,16 @@ class Stepper:
             for job in jobs
             if job.queue not in paused and (queues is None or job.queue in queues)
         ]
+
+    async def flow_expiries(self) -> list[datetime]:
+        """Return when the running flows expire that do."""
+        running = FlowFilter(states=[FlowState.RUNNING])
+        found: list[datetime] = []
+        before: int | None = None
+        while page := await self.storage.flows.find(running, before=before, limit=_PAGE):
+            found += [flow.expires_at for flow in page if flow.expires_at is not None]
+            before = page[-1].number
+        return found
 
     async def waiting_below(self, parents: Sequence[JobId]) -> list[JobRecord]:
         """List the waiting jobs that these jobs have added, in the order they were stored."""

@@ -36,7 +36,7 @@ def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> Non
     jobs = app.blocking.run(app.admin.jobs.find(limit=1000))
     app.blocking.run(app.close())
     parts_of(app).blocking_loop.stop()
-    assert len(jobs) == 61
+    assert len(jobs) == 70
     assert {job.state for job in jobs} == {
         State.SUCCEEDED,
         State.FAILED,
@@ -66,12 +66,14 @@ def test_the_served_demo_shows_its_past_is_marked_as_a_demo_and_continues(tmp_pa
         link = demo.wait_for(r"(http://127.0.0.1:\d+)/enter\?link=(\S+)")
         with httpx.Client(base_url=link[1], follow_redirects=True, timeout=20) as browser:
             pages = [browser.get(f"/enter?link={link[2]}")]
-            pages += [browser.get(path) for path in ("/jobs", "/schedules", "/workers", "/queues")]
+            pages += [browser.get(path) for path in ("/jobs", "/flows", "/workers", "/queues")]
             for page in pages:
                 assert page.status_code == 200
                 assert TITLE in page.text
             counts = browser.get("/api/v1/counts").json()
             assert sum(one["succeeded"] for one in counts) > 5, "its past"
+            flows = browser.get("/api/v1/flows").json()["flows"]
+            assert "running" in {one["state"] for one in flows}
             newest = browser.get("/api/v1/jobs?size=1").json()["jobs"][0]["seq"]
             while browser.get("/api/v1/jobs?size=1").json()["jobs"][0]["seq"] == newest:
                 pass  # a customer comes within three seconds, or the test's time is up

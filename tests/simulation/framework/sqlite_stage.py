@@ -31,15 +31,18 @@ from tests.simulation.framework.network import (
 )
 from tests.simulation.framework.process import SimProcess
 from tests.simulation.world.faults import Fate, Verdict
-from windlass._core.job.job import JobId
+from windlass._core.job.job import FlowId, FlowPlace, JobId
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.values.instants import EPOCH, from_us
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.workers import WorkerState
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
+from windlass._storage.sqlite.flows.flows import read_graph
+from windlass._storage.sqlite.flows.parts import BLOCKED
 from windlass._storage.sqlite.io.connection import ConnectionSource
 from windlass._storage.sqlite.io.guards import FileGuard
 from windlass._storage.sqlite.io.inline_writer import InlineWriter
-from windlass._storage.sqlite.io.rows import STATES, limits_of
+from windlass._storage.sqlite.io.rows import STATES, WAITING, fetch, limits_of
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
 from windlass._storage.sqlite.io.writer import DEADLINE, Urgency
 from windlass._storage.timings import Durations
@@ -58,12 +61,12 @@ CREATE TEMP TRIGGER sim_job_new AFTER INSERT ON main.jobs BEGIN
     SELECT sim_job(NEW.id, NEW.seq, NEW.state, NEW.claim_number, NEW.attempt, NEW.max_attempts,
                    NEW.due, NEW.worker, NEW.started_at, NEW.cancel_requested, NEW.lost, NEW.solo,
                    NEW.ended_number, NEW.ended_verb, NEW.ended_by, NEW.expires_at,
-                   NEW.progress_note, NEW.payload, NEW.limits); END;
+                   NEW.progress_note, NEW.payload, NEW.limits, NEW.part, NEW.flow_state); END;
 CREATE TEMP TRIGGER sim_job_changed AFTER UPDATE ON main.jobs BEGIN
     SELECT sim_job(NEW.id, NEW.seq, NEW.state, NEW.claim_number, NEW.attempt, NEW.max_attempts,
                    NEW.due, NEW.worker, NEW.started_at, NEW.cancel_requested, NEW.lost, NEW.solo,
                    NEW.ended_number, NEW.ended_verb, NEW.ended_by, NEW.expires_at,
-                   NEW.progress_note, NEW.payload, NEW.limits); END;
+                   NEW.progress_note, NEW.payload, NEW.limits, NEW.part, NEW.flow_state); END;
 CREATE TEMP TRIGGER sim_job_gone AFTER DELETE ON main.jobs BEGIN
     SELECT sim_job_gone(OLD.id); END;
 CREATE TEMP TRIGGER sim_worker_new AFTER INSERT ON main.workers BEGIN
@@ -82,18 +85,49 @@ CREATE TEMP TRIGGER sim_gate_new AFTER INSERT ON main.gates WHEN NEW.failures > 
 BEGIN SELECT sim_gate(NEW.gate, NEW.failures, NEW.opened, NEW.open_until); END;
 CREATE TEMP TRIGGER sim_gate_gone AFTER DELETE ON main.gates WHEN OLD.failures > 0
 BEGIN SELECT sim_gate(OLD.gate, 0, 0, NULL); END;
+CREATE TEMP TRIGGER sim_flow_new AFTER INSERT ON main.flows BEGIN SELECT sim_flow(); END;
+CREATE TEMP TRIGGER sim_flow_changed AFTER UPDATE ON main.flows BEGIN SELECT sim_flow(); END;
+CREATE TEMP TRIGGER sim_flow_gone AFTER DELETE ON main.flows BEGIN SELECT sim_flow(); END;
+CREATE TEMP TRIGGER sim_part_changed AFTER UPDATE ON main.parts BEGIN SELECT sim_flow(); END;
 """
 _ALL_JOBS = """
 SELECT id, seq, state, claim_number, attempt, max_attempts, due, worker, started_at,
        cancel_requested, lost, solo, ended_number, ended_verb, ended_by, expires_at, progress_note,
-       payload, limits
+       payload, limits, part, flow_state
   FROM jobs
 """
+_ALL_PARTS = """
+SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq
+  FROM parts JOIN flows ON flows.number = parts.flow
+"""
+_ALL_FLOWS = "SELECT lower(hex(id)) FROM flows WHERE going = 0 ORDER BY number"
 
 
-def _view(row: tuple[Any, ...]) -> JobView:
+class _Flows:
+    """All flows after an operation."""
+
+    def __init__(self, connection: apsw.Connection | None = None) -> None:
+        self.graphs: dict[FlowId, FlowGraph] = {}
+        self._places: dict[int, tuple[FlowId, int, int]] = {}
+        if connection is None:
+            return
+        for (flow,) in fetch(connection, _ALL_FLOWS):
+            graph = read_graph(connection, FlowId(flow))
+            if graph is not None:
+                self.graphs[FlowId(flow)] = graph
+        for part, flow, number, last in fetch(connection, _ALL_PARTS):
+            self._places[part] = FlowId(flow), number, last
+
+    def place(self, part: int, seq: int) -> FlowPlace:
+        """Return the place of a job."""
+        flow, number, last = self._places[part]
+        return FlowPlace(flow, number, added=seq > last)
+
+
+def _view(row: tuple[Any, ...], flows: _Flows) -> JobView:
     seq, state, number, attempt, most, due, worker, started_at, cancel, lost, solo = row[:11]
-    ended_number, ended_verb, ended_by, expires_at, note, payload, limits = row[11:]
+    ended_number, ended_verb, ended_by, expires_at, note, payload, limits = row[11:18]
+    part, flow_state = row[18:]
     return JobView(
         seq,
         STATES[state],
@@ -113,20 +147,29 @@ def _view(row: tuple[Any, ...]) -> JobView:
         note or "",
         payload,
         () if limits is None else limits_of(limits),
+        None if part is None else flows.place(part, seq),
+        flow_state == BLOCKED,
     )
 
 
 class _Notes:
     """What one operation changed, each row as it was left."""
 
-    __slots__ = ("breakers", "jobs", "op", "queues", "workers")
+    __slots__ = (
+        *("breakers", "flows", "flows_changed", "jobs", "op", "placed", "queues", "workers"),
+    )
 
     def __init__(self, op: str) -> None:
         self.op = op
         self.jobs: dict[bytes, tuple[Any, ...] | None] = {}
+        self.placed: dict[bytes, tuple[Any, ...]] = {}
+        """Members as they were placed: a claim may start them at once."""
         self.workers: dict[str, WorkerView] = {}
         self.queues: dict[str, QueueView] = {}
         self.breakers: dict[str, BreakerState] = {}
+        self.flows_changed = False
+        self.flows: _Flows | None = None
+        """As they are after the operation; None: as before it."""
 
 
 class _Recorder:
@@ -136,15 +179,17 @@ class _Recorder:
         self._around = around
         self._group: list[_Notes] = []
         self._notes = _Notes("")
+        self.flows: _Flows = _Flows()
 
     def watch(self, connection: apsw.Connection) -> None:
         """Hear of everything this connection changes."""
         hearers: list[tuple[str, int, Any]] = [
-            ("sim_job", 19, self._job),
+            ("sim_job", 21, self._job),
             ("sim_job_gone", 1, self._job_gone),
             ("sim_worker", 4, self._worker),
             ("sim_queue", 5, self._queue),
             ("sim_gate", 4, self._gate),
+            ("sim_flow", 0, self._flow),
         ]
         for name, arguments, hear in hearers:
             connection.create_scalar_function(name, hear, arguments)
@@ -152,6 +197,9 @@ class _Recorder:
 
     def _job(self, job: bytes, *row: Any) -> None:
         self._notes.jobs[job] = row
+        state, part, flow_state = row[1], row[-2], row[-1]
+        if part is not None and (state, flow_state) == (WAITING, None):
+            self._notes.placed[job] = row
 
     def _job_gone(self, job: bytes) -> None:
         self._notes.jobs[job] = None
@@ -171,12 +219,17 @@ class _Recorder:
         open_until = None if until is None else from_us(until)
         self._notes.breakers[gate] = BreakerState(failures, opened, open_until)
 
+    def _flow(self) -> None:
+        self._notes.flows_changed = True
+
     def noted(self, op: Op, name: str) -> Op:
         """The same op, with notes taken of what it does; one that fails did nothing."""
 
         def run(connection: apsw.Connection, now: int) -> Any:
             self._notes = _Notes(name)
             result = op(connection, now)
+            if self._notes.flows_changed:
+                self._notes.flows = _Flows(connection)
             self._group.append(self._notes)
             return result
 
@@ -197,10 +250,12 @@ class _Recorder:
                 ledger.queue(queue, held, name)
             for gate, state in notes.breakers.items():
                 ledger.breaker(gate, state, name)
-            for uid, row in notes.jobs.items():
+            self.flows = notes.flows or self.flows
+            ledger.see_flows(self.flows.graphs, name)
+            for uid, row in [*notes.placed.items(), *notes.jobs.items()]:
                 job = JobId(uid.hex())
                 if row is not None or job in ledger.jobs:
-                    ledger.job(job, None if row is None else _view(row), name)
+                    ledger.job(job, None if row is None else _view(row, self.flows), name)
             ledger.op_ended(name)
         if any(notes.op in WAKING for notes in group):
             self._around.hub.wake()
@@ -378,9 +433,10 @@ class SqliteStage:
             return
         ledger = self.around.ledger
         rows = self._direct._db.read(lambda connection, _: [*connection.execute(_ALL_JOBS)])
+        flows = self._recorder.flows
         for uid, *row in rows:
             job = JobId(uid.hex())
-            if ledger.jobs.get(job) != _view(tuple(row)):
+            if ledger.jobs.get(job) != _view(tuple(row), flows):
                 ledger.object("9 state edges", f"{job} changed outside every operation")
 
 

@@ -1,17 +1,19 @@
 """The promises about flows, each checked when an operation has ended.
 
 F1 a member is placed only when its part may open, F2 the stored counts are those of the jobs, F3 a
-flow ends exactly with its last member, F4 nothing stays blocked, F6 a member's success and the jobs
-it adds are stored together, F7 a cancelled flow starts no member, F8 a flow is deleted as a whole.
+flow ends exactly with its last member, F4 nothing stays blocked, F5 a flow is stored whole, F6 a
+member's success and the jobs it adds are stored together, F7 a cancelled flow starts no member, F8
+a flow is deleted as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from tests.simulation.framework.history import Ask, Change, JobView, Ledger, Rule
-from tests.simulation.invariants.jobs import ended, started
+from tests.simulation.invariants.jobs import SETTLING, ended, started
 from windlass._core.flows.flow import FlowState, NewFlow, PartKind, PartRecord
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import TERMINAL, State, Verb
@@ -42,7 +44,7 @@ class _Parts:
 
     def __init__(self, ledger: Ledger, changes: Sequence[Change]) -> None:
         self._ledger = ledger
-        before = {change.job: change.before for change in changes}
+        before = {change.job: change.before for change in reversed(changes)}
         self._jobs: defaultdict[tuple[FlowId, int], list[tuple[JobView, JobView]]]
         self._jobs = defaultdict(list)
         for job, view in _members(ledger):
@@ -171,23 +173,51 @@ class Cancelling(Rule):
             self.ledger.object("F7 cancelled flow", f"{change.job} was started by {change.op}")
 
 
-class Deleting(Rule):
-    """F8: a flow is deleted with all its jobs, and no job of it before."""
+class Starting(Rule):
+    """F5: a flow is stored with all its parts and jobs in one operation, or not at all."""
 
     def op_ended(self, op: str, changes: Sequence[Change]) -> None:
-        gone = {
-            change.before.flow.flow
-            for change in changes
-            if change.after is None and change.before is not None and change.before.flow is not None
-        }
-        gone |= self.ledger.flows_before.keys() - self.ledger.flows.keys()
-        for flow in sorted(gone):
-            self.ledger.count("flow deleted")
-            left = [
-                job for job, view in _members(self.ledger) if view.flow and view.flow.flow == flow
+        ledger = self.ledger
+        for flow in ledger.flows.keys() - ledger.flows_before.keys():
+            asked = ledger.asked_flows[flow]
+            places = [(job, ledger.jobs.get(job.id), part) for part, job in asked.jobs]
+            missing = [
+                job.id
+                for job, view, part in places
+                if view is None or view.flow is None or view.flow.part != part
             ]
-            if left or flow in self.ledger.flows:
-                self.ledger.object("F8 deletion", f"{op} left {left} of {flow}")
+            if missing or len(ledger.flows[flow].parts) != len(asked.parts):
+                ledger.object("F5 whole", f"{flow} was stored by {op} without {missing}")
+        for change in changes:
+            place = None if change.after is None else change.after.flow
+            if change.before is None and place is not None and place.flow not in ledger.flows:
+                ledger.object("F5 whole", f"{change.job} was stored by {op} without its flow")
+
+
+class Deleting(Rule):
+    """F8: no job of a flow is deleted before its flow is, and none is left behind.
+
+    A store may delete the jobs in several operations. The first of them deletes the flow.
+    """
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        ledger = self.ledger
+        ledger.count("flow deleted", len(ledger.flows_before.keys() - ledger.flows.keys()))
+        for change in changes:
+            place = None if change.before is None else change.before.flow
+            if change.after is None and place is not None and place.flow in ledger.flows:
+                ledger.object("F8 deletion", f"{op} deleted {change.job} of {place.flow}")
+
+    async def close(self, ask: Ask) -> None:
+        never = timedelta(days=1_000)  # only deletions that have begun continue
+        await ask("flows.prune", state=FlowState.SUCCEEDED, older_than=never, limit=10_000)
+        left = [
+            job
+            for job, view in _members(self.ledger)
+            if view.flow is not None and view.flow.flow not in self.ledger.flows
+        ]
+        if left:
+            self.ledger.object("F8 deletion", f"{left} are left of deleted flows")
 
 
 class Resting(Rule):
@@ -215,7 +245,7 @@ def _placed(change: Change) -> bool:
         return False
     if after.state in TERMINAL:
         return False
-    by_flow = change.op in {"claim", "settle", "apply"} and before.state in TERMINAL
+    by_flow = change.op in SETTLING and before.state in TERMINAL
     return before.blocked or by_flow
 
 
@@ -224,5 +254,5 @@ def _members(ledger: Ledger) -> Iterator[tuple[JobId, JobView]]:
 
 
 RULES_OF_FLOWS: list[type[Rule]] = [
-    *(Placing, Adding, Deleting, Counting, Cancelling, Resting),
+    *(Placing, Starting, Adding, Deleting, Counting, Cancelling, Resting),
 ]

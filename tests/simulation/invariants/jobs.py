@@ -20,7 +20,7 @@ from windlass._core.job.unique import Window
 from windlass._core.limits.limit import LimitSpec, lane_key
 from windlass._storage.protocol.workers import WorkerState
 
-__all__ = ["RULES_OF_JOBS", "SPECS", "ended", "settled", "started"]
+__all__ = ["RULES_OF_JOBS", "SETTLING", "SPECS", "ended", "settled", "started"]
 
 SPECS: dict[str, LimitSpec] = {}
 """The limits of the simulated worlds; `workload` fills it."""
@@ -40,6 +40,10 @@ _FOLLOWS: defaultdict[str, set[Verb]] = defaultdict(
     },
 )
 """What may be stored of a run that ended so, by the worker it ran in."""
+
+
+SETTLING = frozenset({"settle", "claim", "apply", "leave"})
+"""The operations that may settle flows."""
 
 
 def started(change: Change) -> bool:
@@ -72,7 +76,7 @@ def settled(change: Change) -> bool:
         return False
     if change.op == "act" and before.state in _REQUEUABLE:
         return after.state is State.WAITING
-    if change.op not in {"settle", "claim", "apply"} or before.expires_at is not None:
+    if change.op not in SETTLING or before.expires_at is not None:
         return False
     ended_by_flow = before.state in {State.CANCELLED, State.DISCARDED}
     if before.state is State.WAITING or ended_by_flow:

@@ -15,6 +15,7 @@ import msgspec
 
 from tests.simulation.framework.history import Ask, Change, Ledger, QueueView, Rule
 from tests.simulation.invariants.jobs import SPECS, ended, started
+from windlass._core.flows.flow import PartKind
 from windlass._core.job.job import FollowUp, JobId, NewJob
 from windlass._core.job.state import FAILURE_VERBS, State, Verb
 from windlass._core.job.unique import OnConflict
@@ -333,12 +334,20 @@ class AddedJobs(Rule):
             self.ledger.object("F6 added jobs", f"{born[cause]} for {cause} by {op}: no success")
         for cause in sorted(succeeded):
             body = self.ledger.bodies.get(cause)
-            wanted = 0 if body is None else body.added
+            wanted = 0 if body is None or self._cut_short(cause[0]) else body.added
             if len(born[cause]) != wanted:
                 self.ledger.object(
                     "F6 added jobs", f"{cause} added {wanted} and has {born[cause]} after {op}"
                 )
             self.ledger.count("added", wanted)
+
+    def _cut_short(self, job: JobId) -> bool:
+        """Whether its flow was cancelled before its end: members add no more jobs."""
+        place = self.ledger.jobs[job].flow if job in self.ledger.jobs else None
+        graph = None if place is None else self.ledger.flows_before.get(place.flow)
+        if place is None or graph is None or not graph.flow.cancel_requested:
+            return False
+        return graph.parts[place.part].kind is PartKind.JOBS
 
 
 RULES_OF_GATES: list[type[Rule]] = [Rooms, Cooling, Breakers, Replacing, FollowUps, AddedJobs]

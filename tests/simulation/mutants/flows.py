@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from tests.simulation.mutants.jobs import Patch, mutant
+from windlass._core.flows.flow import NewFlow
 from windlass._core.flows.part import Decision, Tidings
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory.flows.flows import MemoryFlows
@@ -14,6 +17,9 @@ from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.apply import ApplyRules
+from windlass._storage.protocol.flows import StartedFlow
+from windlass._storage.sqlite.flows import settle as sqlite_settle
+from windlass._storage.sqlite.flows.parts import CountedPart
 
 
 @mutant("memory", "F1 placing", flows=True)
@@ -67,6 +73,16 @@ def a_failure_stops_nothing(patch: Patch) -> None:
     patch(FlowRows, "look", forgetful)
 
 
+@mutant("memory", "F5 whole", flows=True)
+def the_last_job_of_a_flow_is_not_stored(patch: Patch) -> None:
+    start = MemoryFlows._start
+
+    def shorter(self: MemoryFlows, asked: NewFlow, now: datetime) -> StartedFlow:
+        return start(self, msgspec.structs.replace(asked, jobs=asked.jobs[:-1]), now)
+
+    patch(MemoryFlows, "_start", shorter)
+
+
 @mutant("memory", "F6 added", flows=True)
 def what_a_member_adds_belongs_to_no_flow(patch: Patch) -> None:
     def outside(self: ApplyRules, row: Any, then: Sequence[Any], verb: Verb) -> None:
@@ -98,3 +114,18 @@ def callbacks_are_left_when_their_flow_is_deleted(patch: Patch) -> None:
         return len(flow.members())
 
     patch(MemoryFlows, "_delete", delete)
+
+
+@mutant("sqlite", "F1 placing", flows=True)
+def a_file_lets_a_failure_pass(patch: Patch) -> None:
+    learn = CountedPart.learn
+
+    def lenient(self: CountedPart, before: Tidings, after: Tidings, *, strict: bool) -> None:
+        learn(self, before, after, strict=False)
+
+    patch(CountedPart, "learn", lenient)
+
+
+@mutant("sqlite", "F2 counts", flows=True)
+def placed_jobs_of_a_file_count_as_blocked(patch: Patch) -> None:
+    patch.sql(sqlite_settle, "flow_state = NULL\n WHERE seq IN", "flow_state = 1\n WHERE seq IN")

@@ -4,9 +4,12 @@ from tests.storage.mutants import gauges, journal, newer_schema, storage
 from tests.storage.mutants.actions import actions, audit
 from tests.storage.mutants.admin import admin, find, ids, secret, sort, tasks
 from tests.storage.mutants.copy import copy
+from tests.storage.mutants.copy import flows as copied_flows
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
+from tests.storage.mutants.flows import again as flow_again
 from tests.storage.mutants.flows import ends as flow_ends
+from tests.storage.mutants.flows import sealed as flow_sealed
 from tests.storage.mutants.flows import start as flow_start
 from tests.storage.mutants.jobs import (
     added_jobs,
@@ -41,6 +44,7 @@ MUTANTS = (
     duties,
     actions,
     outlook,
+    copied_flows,
     copy,
     ids,
     gauges,
@@ -57,7 +61,9 @@ MUTANTS = (
     fire,
     flow_actions,
     flow_added,
+    flow_again,
     flow_ends,
+    flow_sealed,
     flow_start,
     follow_ups,
     cooldown_end,

@@ -191,7 +191,7 @@ async def test_a_claim_walks_the_index_of_the_ready_jobs_and_does_not_sort(
     session: Session,
 ) -> None:
     assert len(await session.claim(3)) == 3
-    picked = list(session.nodes("j.key_window, j.part, coalesce("))
+    picked = list(session.nodes("j.key_window, coalesce("))
     assert [node["Node Type"] for node in picked] == [
         "Aggregate",
         "Subquery Scan",

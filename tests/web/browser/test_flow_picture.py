@@ -60,6 +60,48 @@ async def test_a_folded_box_opens_and_closes(scene: Scene) -> None:
         await expect(boxes).to_have_count(folded)
 
 
+async def test_arrow_keys_move_from_box_to_box_and_others_zoom(scene: Scene) -> None:
+    async with walking(scene) as tab:
+        page = await tab.open(f"/flows/{scene.shop.large_flow}?open=all")
+        svg, frame = page.locator("#graph svg"), page.locator("#graph")
+        box = await svg.evaluate("one => one.getBoundingClientRect().width")
+        await page.locator("#box-0").focus()
+        await page.keyboard.press("ArrowRight")
+        assert await page.evaluate("document.activeElement.id") != "box-0"
+        await page.keyboard.press("-")
+        assert await svg.evaluate("one => one.getBoundingClientRect().width") < box
+        await page.get_by_role("button", name="Fit").click()
+        wide, high = await frame.evaluate(
+            "one => [one.scrollWidth - one.clientWidth, one.scrollHeight - one.clientHeight]"
+        )
+        assert (wide, high) == (0, 0)
+        assert await page.locator("html.far").count() == 1
+        await page.get_by_role("button", name="100 %").click()
+        assert await svg.evaluate("one => one.getBoundingClientRect().width") == box
+
+
+async def test_the_zoom_stays_when_the_flow_moves_on(scene: Scene) -> None:
+    app = scene.shop.app
+    send = app.tasks["shop.mail.send_receipt"]
+    flow = Flow("zoomed")
+    first = flow.add(send.options(delay=7200).call("a@example.org"))
+    run = await app.start(flow)
+    async with walking(scene) as tab:
+        page = await tab.open(f"/flows/{run.id}")
+        svg = page.locator("#graph svg")
+        await page.get_by_role("button", name="Zoom in").click()
+        wide = await svg.evaluate("one => one.getBoundingClientRect().width")
+        await app.admin.jobs.run_now(first.id)
+        await expect(page.locator("#box-0 .state")).to_have_text("succeeded")
+        assert await svg.evaluate("one => one.getBoundingClientRect().width") == wide
+
+
+async def test_the_place_of_a_job_is_shown_and_in_view(scene: Scene) -> None:
+    async with walking(scene, viewport=PHONE) as tab:
+        page = await tab.open(f"/flows/{scene.shop.flow}?part=5#graph")
+        await expect(page.locator(".box.here")).to_be_in_viewport()
+
+
 async def test_on_a_phone_the_picture_scrolls_inside_its_frame(scene: Scene) -> None:
     async with walking(scene, viewport=PHONE) as tab:
         page = await tab.open(f"/flows/{scene.shop.flow}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -158,10 +159,14 @@ async def test_a_large_flow_is_folded_and_opened_by_a_link(room: Room) -> None:
         assert len(re.findall('<a id="box-', page)) == 3
         assert "1 to 100 of 500" in words(page)
         assert len(page) < 150_000
-        (opened_by,) = links(page, f"/flows/{run.id}?open=")
+        opened_by, everything = sorted(links(page, f"/flows/{run.id}?open="), reverse=True)
+        assert everything == f"/flows/{run.id}?open=all#graph"
+        assert len(re.findall('<a id="box-', (await viewer.get(everything)).text)) == 500
         whole = (await viewer.get(opened_by)).text
         assert len(re.findall('<a id="box-', whole)) == 500
-        (close,) = [link for link in links(whole, f"/flows/{run.id}") if link.endswith(run.id)]
+        (close,) = [
+            link for link in links(whole, f"/flows/{run.id}") if link.endswith(f"{run.id}#graph")
+        ]
         assert "498 parallel parts" in (await viewer.get(close)).text
         assert (await viewer.get(f"/flows/{run.id}?open=nothing")).status_code == 200
 
@@ -232,6 +237,10 @@ async def test_the_jobs_of_a_part_are_listed_page_by_page(room: Room) -> None:
         rest = (await viewer.get(following)).text
         assert len({*listed, *links(rest, "/jobs/")}) == 151
         assert "failed ValueError" in words(rest)
+        wrong = (await viewer.get(f"/flows/{flow}/parts/0?state=failed")).text
+        assert len(links(wrong, "/jobs/")) == 1
+        fine = words((await viewer.get(f"/flows/{flow}/parts/2?state=failed")).text)
+        assert "No failed job here" in fine
         empty = words((await viewer.get(f"/flows/{flow}/parts/3")).text)
         assert "No jobs" in empty
 
@@ -245,14 +254,31 @@ async def test_the_page_of_a_job_leads_to_its_place_in_the_flow(room: Room) -> N
         assert "It waits for rows 2 open ." in words(page)
         assert set(links(page, "/flows/")) == {
             f"/flows/{flow}",
+            f"/flows/{flow}?part=1#graph",
             f"/flows/{flow}/parts/0",
             f"/flows/{flow}/parts/1",
         }
         assert "/jobs/run-now" not in page
+        shown = (await admin.get(f"/flows/{flow}?part=1")).text
+        (here,) = re.findall(r'<a id="([^"]+)" class="[^"]* here"', shown)
+        assert here == "box-1"
         await drain(room.app)
         page = (await admin.get(f"/jobs/{told.id}")).text
         assert "It waits for" not in page
         assert "/jobs/delete" not in page
+
+
+async def test_results_that_a_job_waits_for_are_named_in_its_arguments(room: Room) -> None:
+    fetch = room.app.tasks["shop.fetch"]
+    flow = Flow("pending")
+    first = flow.add(fetch.call(1))
+    second = flow.add(fetch.call(first.result))
+    await room.app.start(flow)
+    async with await room.logged_in() as admin:
+        page = words((await admin.get(f"/jobs/{second.id}")).text)
+        assert f"<result of job {first.id}>" in html.unescape(page)
+        assert "$results" not in page
+        assert "Due – when the parts before it have ended" in page
 
 
 async def test_members_are_listed_without_what_may_be_secret(room: Room) -> None:

@@ -6,7 +6,7 @@ import random
 
 from tests.web.graph.fixtures import a_part, with_end
 from windlass._core.flows.flow import Edge, PartKind, PartRecord
-from windlass._web.graph.folding import ENOUGH, Fold, fold, visible_edges
+from windlass._web.graph.folding import ALL, ENOUGH, Fold, fold, visible_edges
 from windlass._web.graph.layers import Line
 
 
@@ -57,6 +57,59 @@ def test_parallel_parts_with_the_same_neighbours_are_one_box() -> None:
 def test_equal_chains_are_folded_step_by_step_in_each_region() -> None:
     boxes, _ = fold(lanes(4, 30, "load", "price", "store"))
     assert sorted(len(box.parts) for box in boxes) == [1] * 6 + [30] * 12
+
+
+def grouped(groups: int, size: int) -> list[PartRecord]:
+    """Groups one after the other, each of parts that all differ."""
+    parts: list[PartRecord] = []
+    for group in range(groups):
+        first = len(parts)
+        before = [first - 1] if group else []
+        own = range(first, first + size)
+        parts += [
+            a_part(number, before, name=f"part {number}", task=f"t{number}") for number in own
+        ]
+        parts.append(a_part(len(parts), own, name=f"group {group}", kind=PartKind.JOIN))
+    return with_end(parts)
+
+
+def test_groups_are_folded_first_and_keep_their_names() -> None:
+    boxes, lines = fold(grouped(8, 10))
+    assert [box.group for box in boxes] == [f"group {n}" for n in range(8)] + [""]
+    assert [len(box.parts) for box in boxes] == [11] * 8 + [1]
+    assert lines == [Line(n, n + 1) for n in range(8)]
+
+
+def test_an_opened_group_shows_its_parts_and_a_large_one_its_own_folds() -> None:
+    opened, _ = fold(grouped(8, 10), {"g11"})
+    assert {(number,) for number in range(11, 22)} <= {box.parts for box in opened}
+    large, _ = fold(grouped(2, 200), {"g0"})
+    assert len(large) <= ENOUGH + 1
+    assert [box.group for box in large if box.group] == ["group 1"]
+
+
+def test_a_group_in_a_group_is_folded_with_it() -> None:
+    parts = [a_part(n, name=f"part {n}", task=f"t{n}") for n in range(70)]
+    parts.append(a_part(70, range(40), name="inner", kind=PartKind.JOIN))
+    parts.append(a_part(71, [*range(40, 70), 70], name="outer", kind=PartKind.JOIN))
+    boxes, _ = fold(with_end(parts))
+    assert [(box.group, len(box.parts)) for box in boxes] == [("outer", 72), ("", 1)]
+
+
+def test_groups_that_would_wait_for_each_other_are_not_folded_as_groups() -> None:
+    parts = [a_part(n, name=f"part {n}", task=f"t{n}") for n in range(80)]
+    parts[1] = a_part(1, [40], name="part 1", task="t1")  # each group has a part after the other
+    parts[41] = a_part(41, [0], name="part 41", task="t41")
+    parts.append(a_part(80, range(40), name="a", kind=PartKind.JOIN))
+    parts.append(a_part(81, range(40, 80), name="b", kind=PartKind.JOIN))
+    boxes, _ = fold(with_end(parts))
+    assert not any(box.group for box in boxes)
+    assert len(boxes) <= ENOUGH + 1
+
+
+def test_all_boxes_are_opened_at_once() -> None:
+    boxes, _ = fold(fan_out(500), {ALL})
+    assert len(boxes) == 501
 
 
 def test_parts_of_one_task_in_one_layer_are_one_box_where_that_is_not_enough() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -20,15 +20,17 @@ from windlass import (
     Snooze,
     Success,
     Throttled,
+    Unique,
     Windlass,
 )
 from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobEnqueued
-from windlass._core.job.job import JobRecord
+from windlass._core.job.job import JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition, retry
 from windlass._storage.protocol.jobs import Applied
 from windlass._storage.protocol.lists.job_list import JobFilter
+from windlass._tasks.cancel_token import CancelToken
 from windlass._tasks.context import CallNext
 from windlass._tasks.task import Task
 from windlass.errors import (
@@ -40,7 +42,7 @@ from windlass.errors import (
     WindlassError,
 )
 from windlass.testing._enqueued import all_jobs
-from windlass.testing.conformance.steps import OOPS
+from windlass.testing.conformance.steps import OOPS, a_job
 
 
 def shipping(app: Windlass, **options: Any) -> Task[[int], None]:
@@ -220,6 +222,17 @@ async def test_listeners_hear_of_each_job() -> None:
         await it.run(adding(it.app, lambda ctx: ctx.then(*map(ship.call, range(3)))).call())
         heard = [one.job for one in events if isinstance(one, JobEnqueued) and one.task == "ship"]
         assert heard == [one.id for one in await added(it.app)]
+
+
+async def test_listeners_hear_nothing_of_a_job_that_was_left_out() -> None:
+    async with bench() as it:
+        events: list[Event] = []
+        it.app.on_transition(events.append)
+        ship = shipping(it.app, unique=Unique())
+        await it.run(adding(it.app, lambda ctx: ctx.then(ship.call(1), ship.call(1))).call())
+        heard = [one.job for one in events if isinstance(one, JobEnqueued) and one.task == "ship"]
+        assert heard == [one.id for one in await added(it.app)]
+        assert len(heard) == 1
 
 
 async def test_workers_are_woken_for_them() -> None:
@@ -405,16 +418,32 @@ async def test_a_run_that_has_ended_adds_nothing() -> None:
         kept: list[Context] = []
 
         @it.app.task
-        async def pay(ctx: Context, number: int) -> None:
+        async def pay(ctx: Context, number: int | None) -> None:
             kept.append(ctx)
-            ctx.then(*map(ship.call, range(number)))
+            if number is not None:
+                ctx.then(*map(ship.call, range(number)))
 
-        for number in (0, 1):
+        for number in (None, 0, 1):
             await it.run(pay.call(number))
         for ctx in kept:
             with pytest.raises(WindlassError, match="after the run had ended"):
                 ctx.then(ship.call(2))
         assert [one.payload for one in await added(it.app)] == [b'{"order":0}']
+
+
+def test_a_run_that_ends_while_a_thread_adds_stores_all_or_raises() -> None:
+    token = CancelToken()
+
+    class EndsMeanwhile(list[NewJob]):
+        def __iadd__(self, jobs: Iterable[NewJob]) -> Self:  # type: ignore[misc,override]
+            self.extend(jobs)
+            token.closed = True
+            return self
+
+    token.added = EndsMeanwhile()
+    with pytest.raises(WindlassError, match="after the run had ended"):
+        token.add([a_job()])
+    assert token.take_added() == ()
 
 
 async def test_limits_of_the_jobs_hold() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from windlass._admin.explain.cause import few, plural
 from windlass._core.job.unique import Window
 from windlass._storage.protocol.copy import StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import HEARD
 from windlass.errors import WindlassError
@@ -40,20 +41,30 @@ async def refuse_workers(storage: Storage, refusal: type[WindlassError]) -> None
 
 
 class JobChecksum:
-    """Counts jobs, and sums up a checksum of each: the order they come in does not matter."""
+    """Counts jobs, and flows, and sums up a checksum of each, in any order."""
 
     def __init__(self) -> None:
         """Start with no thing counted."""
         self.count: int = 0
+        self.flows: int = 0
         self._sum = 0
 
     def add(self, jobs: Iterable[StoredJob]) -> None:
         """Take these in."""
         for stored in jobs:
             self.count += 1
-            told = msgspec.json.encode(_placeless(stored), order="deterministic")
-            # A sum, not an exclusive or: a job that comes twice must not cancel itself out.
-            self._sum = (self._sum + int(self.digest(told), 16)) % _WIDTH
+            self._take(_placeless(stored))
+
+    def add_flows(self, flows: Iterable[FlowGraph]) -> None:
+        """Take flows in, with the counts of their parts."""
+        for graph in flows:
+            self.flows += 1
+            self._take(FlowGraph(msgspec.structs.replace(graph.flow, number=0), list(graph.parts)))
+
+    def _take(self, record: StoredJob | FlowGraph) -> None:
+        told = msgspec.json.encode(record, order="deterministic")
+        # A sum, not an exclusive or: a job that comes twice must not cancel itself out.
+        self._sum = (self._sum + int(self.digest(told), 16)) % _WIDTH
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Copies jobs, limits, schedules, settings and history from one storage into another.
+"""Copies jobs, flows, limits, schedules, settings and history from one storage into another.
 
 You can interrupt it at any point and run it again: records that are there already are left out. At
 the end both sides are counted and compared.
@@ -16,6 +16,7 @@ from windlass._admin.copy.checks import JobChecksum, refuse_workers
 from windlass._storage.protocol.actions import AuditNote, AuditRecord
 from windlass._storage.protocol.admin import QueueCounts
 from windlass._storage.protocol.copy import CopiedRecord
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.protocol.schedules import ScheduleRow, ScheduleWrite, Written
 from windlass._storage.protocol.storage import Storage
@@ -24,6 +25,8 @@ from windlass.errors import WindlassError
 __all__ = ["CopyProgress", "CopyRefused", "CopyReport", "copy"]
 
 _BITE = 500
+_FLOWS_AT_ONCE = 50
+"""Each brings its parts."""
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _DAYS = 45
 """Rollups of the last days are read day by day, what is older (and merged by the hour) at once."""
@@ -32,6 +35,8 @@ _AGAIN = (
     "One of the storages was changed since the first run of this copy, which copies no job twice: "
     "empty the target, and copy again without workers and producers"
 )
+
+_RECOUNT = "Correct it there: windlass flows recount --repair"
 
 
 class CopyRefused(WindlassError):
@@ -55,8 +60,9 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     jobs: int
     """In the source."""
+    flows: int
     new: int
-    """Of these, stored by this run; the rest was there from an earlier one."""
+    """Of the jobs, stored by this run; the rest was there from an earlier one."""
     limits: int
     queues: int
     schedules: int
@@ -64,7 +70,7 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     audits: int
     events: int
     checksum: str
-    """Of all jobs with their history and logs, in any order."""
+    """Of all flows, and of all jobs with their history and logs, in any order."""
     problems: Sequence[str] = ()
     """Where the two sides differ; nothing, if all is well."""
 
@@ -134,7 +140,10 @@ class _Copy:
         limits = await self._limits()
         queues = await self._queues()
         schedules = await self._schedules()
-        here, new = await self._jobs()
+        # Flows before their members.
+        here = JobChecksum()
+        await self._flows(here)
+        new = await self._jobs(here)
         await self._limit_states()
         rollups = await self._rollups()
         events = await self._events()
@@ -145,6 +154,7 @@ class _Copy:
             source=self._source.describe(),
             target=self._target.describe(),
             jobs=here.count,
+            flows=here.flows,
             new=new,
             limits=limits,
             queues=queues,
@@ -205,20 +215,28 @@ class _Copy:
 
     # --- jobs ---
 
-    async def _jobs(self) -> tuple[JobChecksum, int]:
+    async def _flows(self, here: JobChecksum) -> None:
+        async for chunk in _flows_of(self._source):
+            await self._target.moving.restore(chunk)
+            here.add_flows(chunk)
+            self._say(CopyProgress("flows", here.flows, None))
+
+    async def _jobs(self, here: JobChecksum) -> int:
         total = sum(_all_of(one) for one in await self._source.admin.counts())
-        here, new, after = JobChecksum(), 0, 0
+        new, after = 0, 0
         self._say(CopyProgress("jobs", 0, total))
         while chunk := await self._source.moving.dump(after=after, limit=_BITE):
             after = chunk[-1].job.seq
             new += await self._target.moving.restore(chunk)
             here.add(chunk)
             self._say(CopyProgress("jobs", here.count, max(total, here.count)))
-        return here, new
+        return new
 
     async def _check(self, here: JobChecksum) -> None:
         """Read everything again where it is now."""
         there, after = JobChecksum(), 0
+        async for flows in _flows_of(self._target):
+            there.add_flows(flows)
         while chunk := await self._target.moving.dump(after=after, limit=_BITE):
             after = chunk[-1].job.seq
             there.add(chunk)
@@ -226,9 +244,21 @@ class _Copy:
         if there.count != here.count:
             counts = f"{here.count:,} jobs in the source, {there.count:,} in the target"
             self._problems.append(f"{counts}. {_AGAIN}")
+        elif there.flows != here.flows:
+            counts = f"{here.flows:,} flows in the source, {there.flows:,} in the target"
+            self._problems.append(f"{counts}. {_AGAIN}")
         elif there.text != here.text:
             self._problems.append(f"the checksums of the jobs differ. {_AGAIN}")
+        await self._recount()
         await self._compare_settings()
+
+    async def _recount(self) -> None:
+        """Hold the counts of flows against the jobs that arrived."""
+        after: int | None = 0
+        while after is not None:
+            recounted = await self._target.flows.recount(after=after)
+            self._problems += [f"{one}. {_RECOUNT}" for one in recounted.wrong]
+            after = recounted.next
 
     async def _compare_settings(self) -> None:
         """Compare the settings. Further settings of the target are ignored: a deploy may have been
@@ -272,6 +302,13 @@ class _Copy:
             count += await self._target.moving.restore(chunk)
             self._say(CopyProgress("events", count, None))
         return count
+
+
+async def _flows_of(storage: Storage) -> AsyncIterator[Sequence[FlowGraph]]:
+    after = 0
+    while page := await storage.moving.dump_flows(after=after, limit=_FLOWS_AT_ONCE):
+        yield page
+        after = page[-1].flow.number
 
 
 async def _events_of(storage: Storage) -> AsyncIterator[Sequence[EventRecord]]:

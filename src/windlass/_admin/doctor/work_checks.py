@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._admin.doctor.finding import Finding, bad, ok, warn
 from windlass._admin.explain.cause import few, plural, shell_command
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.job import JobRecord
 from windlass._core.values.names import shown
 from windlass._observe.log import brief
@@ -185,8 +186,9 @@ def check_payloads(sample: Sequence[JobRecord], registry: TaskRegistry) -> Itera
         if task is None:
             continue
         looked += 1
+        decode = task.codec.decode_known if has_pending(job.payload) else task.codec.decode
         try:
-            task.codec.decode(job.payload)
+            decode(job.payload)
         except Exception as error:  # noqa: BLE001 -- decoding runs code of the user's types
             wrong.setdefault(job.task, []).append((job, error))
     for name, those in sorted(wrong.items()):

@@ -10,6 +10,7 @@ import msgspec
 from windlass._admin.session import AdminSession
 from windlass._client.client import needs_limits, new_job
 from windlass._client.job_events import publish_expired_events
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.event import enqueued_event
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL
@@ -19,7 +20,7 @@ from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import LimitDefinitions
 from windlass._tasks.task import Call
-from windlass.errors import JobNotFound, KeyConflict, WrongState
+from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 
 __all__ = ["enqueue_copy", "enqueue_new"]
 
@@ -46,6 +47,12 @@ async def enqueue_copy(session: AdminSession, job_id: JobId, key: str | None) ->
     (old,) = await storage.admin.get([job_id])
     if old is None:
         raise JobNotFound(job_id)
+    if has_pending(old.payload):
+        message = (
+            f"job {job_id} takes results of its flow, and a copy would be in no flow: requeue the "
+            f"job, or retry the flow"
+        )
+        raise InvalidArgument(message)
     refusal = WrongState(job_id, old.state, "copy", "one that has ended")
     if old.state not in TERMINAL and key is None:
         raise refusal

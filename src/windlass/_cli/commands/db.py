@@ -120,6 +120,7 @@ def _tell(report: CopyReport) -> None:
         f"{report.source} → {report.target}",
         [
             ("jobs", f"{report.jobs:,}, {report.new:,} of them copied now"),
+            ("flows", f"{report.flows:,}"),
             ("settings", f"{report.limits:,} limits, {report.queues:,} queues"),
             ("schedules", f"{report.schedules:,}"),
             ("history", f"{report.rollups:,} rollups, {report.audits:,} audit entries, {events}"),

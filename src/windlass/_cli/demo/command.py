@@ -73,10 +73,10 @@ _LOG = 100
 def demo(*, fast: bool, keep: Path | None, serve: bool, port: int, hours: float) -> int:
     """Run the jobs of an example shop on a temporary SQLite file.
 
-    Two worker processes send emails, make thumbnails and call webhooks. Some jobs fail and are
-    retried, one fails for good, two are cancelled, one expires. One worker is killed in the middle
-    of a job. A table then shows what happened and why. The exit code is 0 if every job ended as
-    expected.
+    Two worker processes send emails, make thumbnails and call webhooks. A flow computes prices and
+    then prints a list of them. Some jobs fail and are retried, one fails for good, two are
+    cancelled, one expires. One worker is killed in the middle of a job. A table then shows what
+    happened and why. The exit code is 0 if every job ended as expected.
 
     --serve shows a dashboard of such a shop instead, with past jobs and new ones.
     """
@@ -168,11 +168,17 @@ class _Demo:
     async def _enqueue(
         self, app: Windlass, parts: Mapping[str, DemoPart], display: Display
     ) -> None:
+        from windlass._cli.demo.scenario import demo_flow
+
         for key, part in parts.items():
             jobs = await app.enqueue_many(part.calls)
             self._ids[key] = list(dict.fromkeys(job.id for job in jobs))
+        flow, members = demo_flow()
+        await app.start(flow)
+        self._ids.update({key: list(ids) for key, ids in members.items()})
         total = sum(len(ids) for ids in self._ids.values())
         display.say(f"{total} jobs enqueued; they wait in the file until a worker starts")
+        display.say("9 of them are a flow: 8 prices, then one list that waits for all of them")
         await app.job(self._ids["newsletter"][0]).cancel()
         display.say("the newsletter is cancelled while it waits: it will never run", "yellow")
 

@@ -31,6 +31,10 @@ TITLE = "Windlass demo"
 _HOUR = timedelta(hours=1)
 _LETTERS = 60
 """A newsletter goes out after this number of customers, and takes its time."""
+_CATALOGUES = 90
+"""A catalogue is imported after this number of customers …"""
+_CATALOGUES_LIVE = 30
+"""… and, once it is live, after this number."""
 _NEAR = timedelta(seconds=1)
 _SELDOM = timedelta(seconds=30)
 _SLOTS = 12
@@ -125,7 +129,7 @@ async def _serve(loop: DemoLoop, host: str, port: int, opened: timedelta) -> Non
         )
         with bind_socket(host, port) as listening:
             _greet(made, browser_url_of(listening, host))
-            customers = asyncio.create_task(_customers(shop, 1_000_000))
+            customers = asyncio.create_task(_customers(shop, 1_200_000))
             async with shop.app.worker(slots=_SLOTS):
                 try:
                     server = DashboardServer(made, root_path="", proxies=())
@@ -219,6 +223,8 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
         await shop.app.enqueue_many(shop.customer(number))
         if number % _LETTERS == 0:
             await shop.app.enqueue_many(shop.newsletter(number))
+        if number % _CATALOGUES == 0:
+            await shop.app.start(shop.catalogue(number // _CATALOGUES))
 
 
 def _crowd(passed: timedelta) -> float:
@@ -280,6 +286,8 @@ async def _requeue(admin: Admin) -> None:
 async def _customers(shop: Shop, number: int) -> None:
     """Faster than in a small shop, so that there is something to see."""
     while True:
+        if number % _CATALOGUES_LIVE == 0:
+            await shop.app.start(shop.catalogue(number // _CATALOGUES_LIVE))
         number += 1
         await asyncio.sleep(0.5 + 2 * repeatable_random("gap", number))
         await shop.app.enqueue_many(shop.customer(number))

@@ -15,6 +15,7 @@ from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import Rate
 from windlass._core.schedule.rules import Cron, Every
 from windlass._tasks.context import Context
+from windlass._tasks.flows.flow import Flow, ended
 from windlass._tasks.limits import Limit
 from windlass._tasks.task import Call
 
@@ -46,6 +47,7 @@ class Shop:
         self._calls: list[Callable[[int], Call[Any]]] = []
         self._sell()
         self._deliver()
+        self._import()
         self._look_after()
 
     def set_outage(self, *, on: bool) -> None:
@@ -65,6 +67,60 @@ class Shop:
         """More mail at once than the limit lets through."""
         send = self.app.tasks["send_email"].options(priority=10, tags=["newsletter"])
         return [send.call(f"reader{n}@example.org", subject=f"News {number}") for n in range(80)]
+
+    def catalogue(self, number: int) -> Flow:
+        """Import a supplier's catalogue: pages side by side, pictures and prices, then all of it is
+        published. Every third one has a page that fails.
+        """
+        app, supplier = self.app, ("acme", "globex", "initech")[number % 3]
+        told = app.tasks["send_email"]
+        flow = Flow(
+            f"catalogue of {supplier}",
+            key=f"catalogue:{supplier}",
+            on_succeeded=told.call("sales@example.org", subject=f"{supplier} is published"),
+            on_failed=told.call("it@example.org", subject=f"The import of {supplier} failed"),
+        )
+        load = flow.add(app.tasks["download_catalogue"].call(supplier), name="download")
+        pages = flow.map_calls(
+            [app.tasks["import_page"].call(supplier, number, page) for page in range(1, 41)],
+            after=load,
+            name="import pages",
+        )
+        check = flow.add(app.tasks["check_prices"].call(supplier), after=pages, name="check prices")
+        pictures = flow.group("pictures")
+        for width in (320, 800):
+            resize = app.tasks["resize_picture"].call(f"{supplier}/cover.jpg", widths=[width])
+            pictures.add(resize, after=pages, name=f"covers, {width} px")
+        publish = app.tasks["publish_catalogue"].call(supplier)
+        done = flow.add(publish, after=[check, pictures], name="publish")
+        old = app.tasks["clean_up"].call()
+        flow.add(old, after=ended(done), name="delete old pages")
+        return flow
+
+    def _import(self) -> None:
+        app = self.app
+
+        @app.task(name="download_catalogue", queue="imports")
+        async def download_catalogue(supplier: str) -> int:
+            await asyncio.sleep(1 + 2 * repeatable_random("download", supplier))
+            return 40
+
+        @app.task(name="import_page", queue="imports", max_attempts=1)
+        async def import_page(supplier: str, number: int, page: int) -> int:
+            await asyncio.sleep(2 + 6 * repeatable_random(supplier, page))
+            if number % 3 == 1 and page == 23:
+                raise ValueError(f"page {page} of {supplier}: the price '12,O0' is no number")
+            return 25
+
+        @app.task(name="check_prices", queue="imports")
+        async def check_prices(supplier: str) -> str:
+            await asyncio.sleep(3)
+            return f"1,000 prices of {supplier} are in range"
+
+        @app.task(name="publish_catalogue", queue="imports")
+        async def publish_catalogue(supplier: str) -> str:
+            await asyncio.sleep(2)
+            return f"{supplier} is published"
 
     def _sell(self) -> None:
         app = self.app

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windlass._cli.demo import tasks as shop
-from windlass._core.job.job import JobRecord
+from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.task import Call
 
-__all__ = ["DemoPart", "demo_parts"]
+__all__ = ["DemoFlow", "DemoPart", "demo_flow", "demo_parts"]
 
 
 class DemoPart(NamedTuple):
@@ -19,6 +20,7 @@ class DemoPart(NamedTuple):
     key: str
     title: str
     calls: Sequence[Call[Any]]
+    """Empty: its jobs belong to the flow."""
     expected: State
     least_attempts: int = 1
     why: str = ""
@@ -40,9 +42,25 @@ class DemoPart(NamedTuple):
         return wrong + few
 
 
+class DemoFlow(NamedTuple):
+    """A flow, and the jobs of each of its parts by their keys in `demo_parts`."""
+
+    flow: Flow
+    jobs: Mapping[str, Sequence[JobId]]
+
+
+def demo_flow() -> DemoFlow:
+    """Return a flow: prices side by side, then one list of them all."""
+    flow = Flow("price list")
+    prices = flow.map(shop.price_product, [f"product-{n}" for n in range(1, 9)])
+    flow.add(shop.print_price_list.call(prices.results))
+    ids = [job for _, job, _ in flow.plan().calls]
+    return DemoFlow(flow, {"prices": ids[:-1], "price_list": ids[-1:]})
+
+
 def demo_parts(*, pace: float) -> Mapping[str, DemoPart]:
     """Return every part by its key. ``pace``: how long the slow things take, 1.0 for people."""
-    parts = [*_work(pace), *_waiting(), *_trouble()]
+    parts = [*_work(pace), *_flow(), *_waiting(), *_trouble()]
     return {part.key: part for part in parts}
 
 
@@ -79,6 +97,25 @@ def _work(pace: float) -> list[DemoPart]:
             [shop.sync_stock.options(key="stock:7").call(7)] * 2,
             State.SUCCEEDED,
             why="enqueued twice with one unique key: one job, run once",
+        ),
+    ]
+
+
+def _flow() -> list[DemoPart]:
+    return [
+        DemoPart(
+            "prices",
+            "price_product",
+            (),
+            State.SUCCEEDED,
+            why="the first part of a flow: they run side by side",
+        ),
+        DemoPart(
+            "price_list",
+            "print_price_list",
+            (),
+            State.SUCCEEDED,
+            why="the second part: it waited for all prices, and took their results",
         ),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from windlass import Backoff, Context, GiveUp, Windlass
+from windlass import Backoff, Context, GiveUp, Results, Windlass
 
 __all__ = [
     "app",
@@ -13,6 +13,8 @@ __all__ = [
     "follow_parcel",
     "import_catalogue",
     "make_thumbnail",
+    "price_product",
+    "print_price_list",
     "render_invoice",
     "send_email",
     "sync_stock",
@@ -99,3 +101,17 @@ async def sync_stock(warehouse: int) -> str:
     """Enqueued twice under one key."""
     await asyncio.sleep(0.1)
     return f"warehouse {warehouse} is in sync"
+
+
+@app.task(backoff=_SOON)
+async def price_product(product: str) -> int:
+    """Compute the price of one product, in cents. Many of them are a part of a flow."""
+    await asyncio.sleep(0.2)
+    return 100 + sum(product.encode()) % 900
+
+
+@app.task(backoff=_SOON)
+async def print_price_list(prices: Results[int]) -> str:
+    """Print the prices. It waits for all jobs of `price_product`, and takes their results."""
+    cents = await prices.list()
+    return f"{len(cents)} prices, from {min(cents)} to {max(cents)} cents"

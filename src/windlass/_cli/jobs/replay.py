@@ -89,10 +89,17 @@ def _read(where: Target, name: str) -> tuple[JobRecord, datetime]:
 
 
 def _check(app: Windlass, job: JobRecord) -> None:
-    from windlass.errors import UnknownTask
+    from windlass._core.flows.pending import has_pending
+    from windlass.errors import InvalidArgument, UnknownTask
 
     if app.tasks.find(job.task) is None:
         raise UnknownTask(job.task, app.tasks.names)
+    if has_pending(job.payload):
+        message = (
+            f"job {job.id} takes results of its flow, which replay does not read: requeue the job, "
+            f"or call its function with values of your own"
+        )
+        raise InvalidArgument(message)
 
 
 def _heading(job: JobRecord) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from windlass._core.job.job import FlowId, NewJob
 
 __all__ = [
+    "SEALED_FOR",
     "Edge",
     "FlowRecord",
     "FlowState",
@@ -24,6 +25,10 @@ __all__ = [
 
 When = Literal["succeeded", "failed"]
 """On which end of what it waits for a part runs. To run on either, all its edges are lenient."""
+
+
+SEALED_FOR = timedelta(hours=1)
+"""A flow that is stored in several writes is cancelled if the next one does not come in time."""
 
 
 class FlowState(StrEnum):
@@ -79,8 +84,11 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     """One running flow per key."""
     expires: timedelta | None = None
-    """Members that have not started so long after the flow's start are discarded."""
+    """Members that have not started this long after the flow's start are cancelled. A flow that
+    runs again after its end has this time again."""
     tenant: str | None = None
+    sealed: bool = False
+    """More jobs follow (`FlowStore.extend`). Nothing starts before the last of them is stored."""
 
 
 class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +127,11 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     key: str | None = None
     cancel_requested: bool = False
+    sealed: bool = False
+    """Not all of its jobs are stored: nothing has started."""
     expires_at: datetime | None = None
+    expires: timedelta | None = None
+    """The time that it has from its start, or from when it runs again."""
     tenant: str | None = None
     total: int = 0
     open: int = 0

@@ -9,12 +9,13 @@ failure did, by the same rule.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import PartKind, When
+from windlass._core.flows.flow import FlowRecord, NewPart, PartKind, PartRecord, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -23,10 +24,13 @@ __all__ = [
     "Decision",
     "Gate",
     "MemberEnd",
+    "PartStanding",
     "Tidings",
     "decide",
     "ended_as",
+    "first_gate",
     "is_due",
+    "standings",
     "tidings",
 ]
 
@@ -104,6 +108,15 @@ class Gate(msgspec.Struct):
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
 
+    def open(self) -> None:
+        """Wait for nothing any more."""
+        self.waiting = 0
+
+
+def first_gate(part: NewPart | PartRecord, *, sealed: bool) -> Gate:
+    """Return what a new part waits for. The first parts of a sealed flow wait for its last jobs."""
+    return Gate(waiting=len(part.after) or int(sealed))
+
 
 class Tidings(NamedTuple):
     """The facts that a part tells those that wait for it."""
@@ -119,7 +132,7 @@ NOTHING = Tidings(over=False, broken=False, unneeded=False)
 
 def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -> Decision:
     """Decide what becomes of blocked jobs. A failure stops them at once; everything else waits for
-    the last part. The end of a flow, and so its callbacks, is told of failures only then.
+    the last part. The end of a flow, and so its callbacks, learns of failures only then.
 
     ``cancelled``: the flow was. Its members are stopped; of its callbacks only those run that do
     not ask how it ended.
@@ -149,7 +162,7 @@ def tidings(
         unneeded = over and counts.skipped == counts.total
         return Tidings(over, bool(counts.failures), unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)
-    # A failure is told at once, the end only when nothing is open: a lenient follower waits for it.
+    # It tells a failure at once, its end only when nothing is open: a lenient part waits for that.
     return Tidings(not gate.waiting, decision is Decision.STOP, decision is Decision.SKIP)
 
 
@@ -162,3 +175,26 @@ def is_due(
         return True
     back = counts.stopped + counts.skipped
     return bool(back) and decision in (Decision.WAIT, Decision.OPEN)
+
+
+class PartStanding(NamedTuple):
+    """All that follows from the counts of a part and of those before it."""
+
+    gate: Gate
+    told: Tidings
+    due: bool
+
+
+def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStanding]:
+    """Work out from the counts alone where the parts of a flow stand. Numbers rise along edges."""
+    found: list[PartStanding] = []
+    cancelled = flow.cancel_requested
+    for part in parts:
+        gate = first_gate(part, sealed=flow.sealed and not cancelled)
+        for edge in part.after:
+            gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
+        counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})
+        about = (part.kind, part.when, gate, counts)
+        told = tidings(*about, cancelled=cancelled)
+        found.append(PartStanding(gate, told, is_due(*about, cancelled=cancelled)))
+    return found

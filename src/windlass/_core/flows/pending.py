@@ -26,8 +26,9 @@ __all__ = [
     "fill",
     "has_pending",
     "mark_pending",
-    "pending_part",
+    "pending_parts",
     "wanted_in",
+    "with_placeholders",
 ]
 
 _KEY = "$results"
@@ -45,40 +46,65 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["job", "part"]
     """The result of one job, or the results of all jobs of a part."""
     source: str
-    """The job's id, or flow and number of the part."""
+    """The job's id; or the flow, the number of the part that is waited for, and those of the parts
+    that are read if it is not that one: ``flow/4/1,2,3``.
+    """
 
     def part_of(self, flow: FlowId) -> int | None:
-        """Return the number of the part; None: it is one of another flow."""
-        owner, _, number = self.source.partition("/")
-        return int(number) if owner == flow else None
+        """Return the number of the part to wait for; None: it is one of another flow."""
+        owner, _, numbers = self.source.partition("/")
+        return int(numbers.partition("/")[0]) if owner == flow else None
+
+    def parts(self) -> tuple[FlowId, list[int]]:
+        """Return the flow, and the numbers of the parts to read."""
+        owner, _, numbers = self.source.partition("/")
+        part, slash, read = numbers.partition("/")
+        read = read if slash else part
+        return FlowId(owner), [int(number) for number in read.split(",") if number]
 
 
 class Pending:
     """Marks the place of a result until the flow runs. Not a value: using it as one is an error."""
 
-    __slots__ = ("_title", "kind", "source")
+    __slots__ = ("kind", "returns", "source", "title")
 
-    def __init__(self, kind: Literal["job", "part"], source: str, title: str) -> None:
+    def __init__(
+        self, kind: Literal["job", "part"], source: str, title: str, returns: Any = Any
+    ) -> None:
+        """Mark a place. ``returns``: the annotation of the result, or of each of the results."""
         self.kind, self.source = kind, source
-        self._title = title
+        self.title, self.returns = title, returns
 
     def __repr__(self) -> str:
-        return f"<result of {self._title}, known when the flow runs>"
+        return f"<result of {self.title}, known when the flow runs>"
 
     def _refuse(self, *_: object) -> NoReturn:
-        message = (
-            f"the result of {self._title} is not known before the flow runs: pass it to a task's "
+        raise InvalidArgument(self._unknown())
+
+    def _unknown(self) -> str:
+        return (
+            f"the result of {self.title} is not known before the flow runs: pass it to a task's "
             f"call, and compute with it in the task"
         )
-        raise InvalidArgument(message)
 
-    __bool__ = __iter__ = __len__ = __getitem__ = __add__ = __call__ = __await__ = _refuse
-    __int__ = __float__ = __contains__ = _refuse
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(self._unknown())
+
+    __bool__ = __iter__ = __aiter__ = __len__ = __getitem__ = __contains__ = _refuse
+    __call__ = __await__ = __int__ = __float__ = __index__ = __str__ = __format__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = _refuse
 
 
-def pending_part(flow: FlowId, part: int, title: str) -> Pending:
-    """Return the mark for the results of a part."""
-    return Pending("part", f"{flow}/{part}", title)
+def pending_parts(
+    flow: FlowId, part: int, read: Sequence[int], title: str, returns: Any
+) -> Pending:
+    """Return the mark for the results of parts. ``part`` is the one to wait for."""
+    source = f"{flow}/{part}"
+    if tuple(read) != (part,):
+        source += f"/{','.join(map(str, read))}"
+    return Pending("part", source, title, returns)
 
 
 class Collected:
@@ -161,6 +187,14 @@ def has_pending(payload: bytes) -> bool:
 def wanted_in(payload: bytes) -> Sequence[Wanted]:
     """Return what belongs into the places of a payload."""
     return msgspec.convert(msgspec.json.decode(payload)[_KEY], list[Wanted])
+
+
+def with_placeholders(payload: bytes) -> dict[str, Any]:
+    """Return the arguments by name, as JSON has them, with a `Pending` in each place."""
+    tree: dict[str, Any] = msgspec.json.decode(payload)
+    for one in msgspec.convert(tree.pop(_KEY), list[Wanted]):
+        _put(tree, one.place, Pending(one.kind, one.source, f"{one.kind} {one.source}"))
+    return tree
 
 
 def fill(payload: bytes, values: Sequence[object]) -> bytes:

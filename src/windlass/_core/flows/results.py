@@ -11,9 +11,9 @@ import msgspec
 
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import State
-from windlass.errors import JobCancelled, JobFailed
+from windlass.errors import JobCancelled, JobDiscarded, JobFailed, ResultError
 
-__all__ = ["READER", "Done", "Outcome", "Results", "ResultsReader", "results_of"]
+__all__ = ["READER", "Done", "Outcome", "Outcomes", "Results", "ResultsReader", "results_of"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,8 @@ class Outcome(Protocol):
     def error_kind(self) -> str: ...
     @property
     def error_message(self) -> str: ...
+    @property
+    def reason(self) -> str | None: ...
 
 
 class ResultsReader(Protocol):
@@ -79,58 +81,86 @@ class Results(Generic[T]):
     """
 
     def __init__(
-        self, flow: FlowId, part: int, reader: ResultsReader, decode: Callable[[bytes | None], T]
+        self,
+        flow: FlowId,
+        parts: Sequence[int],
+        reader: ResultsReader,
+        decode: Callable[[bytes | None], T],
     ) -> None:
-        self._flow, self._part = flow, part
-        self._reader, self._decode = reader, decode
+        self._pages = Pages(flow, tuple(parts), reader)
+        self._decode = decode
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        async for one in self._read():
+        async for one in self._pages:
             yield self._value(one)
 
     def __iter__(self) -> Iterator[T]:
-        for one in self._read_here():
+        for one in self._pages:
             yield self._value(one)
 
-    async def outcomes(self) -> AsyncIterator[Done[T]]:
-        """Return the jobs with their values or errors, one after the other."""
-        async for one in self._read():
-            yield self._done(one)
-
-    def outcomes_sync(self) -> Iterator[Done[T]]:
-        """Return them in a plain function."""
-        for one in self._read_here():
-            yield self._done(one)
+    def outcomes(self) -> Outcomes[T]:
+        """Return the jobs with their values or errors, for ``async for`` and ``for``."""
+        return Outcomes(self._pages, self._decode)
 
     async def list(self) -> list[T]:
         """Return all values at once."""
         return [value async for value in self]
-
-    async def _read(self) -> AsyncIterator[Outcome]:
-        after = 0
-        while page := await self._reader.page(self._flow, self._part, after=after, limit=PAGE):
-            for one in page:
-                yield one
-            after = page[-1].seq
-
-    def _read_here(self) -> Iterator[Outcome]:
-        after = 0
-        while page := self._reader.page_here(self._flow, self._part, after=after, limit=PAGE):
-            yield from page
-            after = page[-1].seq
 
     def _value(self, one: Outcome) -> T:
         if one.state is State.SUCCEEDED:
             return self._decode(one.result)
         if one.state is State.FAILED:
             raise JobFailed(one.id, one.error_kind, one.error_message)
-        raise JobCancelled(one.id)
+        if one.state is State.CANCELLED:
+            raise JobCancelled(one.id)
+        if one.state is State.DISCARDED:
+            raise JobDiscarded(one.id, one.reason or "discarded")
+        message = f"Job {one.id} is still {one.state}: await run.wait() before you read results."
+        raise ResultError(one.id, message)
+
+
+class Outcomes(Generic[T]):
+    """The jobs of a group, each with its value or its error. Made by `Results.outcomes`."""
+
+    def __init__(self, pages: Pages, decode: Callable[[bytes | None], T]) -> None:
+        self._pages, self._decode = pages, decode
+
+    async def __aiter__(self) -> AsyncIterator[Done[T]]:
+        async for one in self._pages:
+            yield self._done(one)
+
+    def __iter__(self) -> Iterator[Done[T]]:
+        for one in self._pages:
+            yield self._done(one)
 
     def _done(self, one: Outcome) -> Done[T]:
         if one.state is State.SUCCEEDED:
             return Done(one.id, one.state, self._decode(one.result))
         error = f"{one.error_kind}: {one.error_message}" if one.error_kind else one.state.value
         return Done(one.id, one.state, None, error)
+
+
+class Pages(msgspec.Struct, frozen=True):
+    """The stored jobs of parts of a flow, read in pages, part by part."""
+
+    flow: FlowId
+    parts: tuple[int, ...]
+    reader: ResultsReader
+
+    async def __aiter__(self) -> AsyncIterator[Outcome]:
+        for part in self.parts:
+            after = 0
+            while page := await self.reader.page(self.flow, part, after=after, limit=PAGE):
+                for one in page:
+                    yield one
+                after = page[-1].seq
+
+    def __iter__(self) -> Iterator[Outcome]:
+        for part in self.parts:
+            after = 0
+            while page := self.reader.page_here(self.flow, part, after=after, limit=PAGE):
+                yield from page
+                after = page[-1].seq
 
 
 def results_of(wanted: Any, value: object, hook: Callable[[type[Any], object], object]) -> object:
@@ -143,4 +173,4 @@ def results_of(wanted: Any, value: object, hook: Callable[[type[Any], object], o
             return None
         return msgspec.json.decode(result, type=kind, dec_hook=hook)
 
-    return Results(FlowId(source["flow"]), source["part"], READER.get(), decode)
+    return Results(FlowId(source["flow"]), source["parts"], READER.get(), decode)

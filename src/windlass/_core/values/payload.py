@@ -22,15 +22,18 @@ from windlass._core.flows.pending import (
     collect,
     mark_pending,
     wanted_in,
+    with_placeholders,
 )
 from windlass._core.flows.results import Results, results_of
 from windlass._core.values.redaction import secret_tags
+from windlass._core.values.result_types import may_fit, type_name
 from windlass._core.values.secret_types import SECRET, secrets_of
 from windlass._core.values.signatures import (
     STARS,
     field_of,
     hints_of,
     result_type,
+    returned_type,
     signature_shape,
 )
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
@@ -72,7 +75,7 @@ def _to_builtin(value: object) -> object:
 def _from_builtin(wanted: type[Any], value: object) -> object:
     if wanted is object:
         return value
-    if (typing.get_origin(wanted) or wanted) is Results:
+    if _is_results(wanted):
         return results_of(wanted, value, _from_builtin)
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
@@ -128,6 +131,7 @@ class Codec:
         "_scalar",
         "_struct",
         "marks",
+        "returns",
         "secrets",
     )
 
@@ -162,6 +166,8 @@ class Codec:
                 f"{error}. Change the annotation, or pass a simpler value."
             )
             raise DefinitionError(message) from error
+        self.returns: Any = returned_type(hints)
+        """The annotation of its result."""
         self._result = result_type(hints)
         self._scalar = self._result if self._result in (int, str, bool, float) else None
         taken = {p.name for p in parameters}
@@ -228,7 +234,9 @@ class Codec:
         kinds = typing.get_type_hints(self._struct, include_extras=True)
         try:
             for name, value in given.items():
-                if name not in waiting:
+                if type(value) is Pending:
+                    _check_result(value, kinds[name], name)
+                elif name not in waiting:
                     _check(value, kinds[name])
         except _NOT_STORABLE as error:
             message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
@@ -275,6 +283,19 @@ class Codec:
             named[self._rest] = args[self._positional :]
             args = args[: self._positional]
         return args, named
+
+    def decode_known(self, payload: bytes) -> dict[str, Any]:
+        """Decode the arguments of a call that takes results of its flow, by name. A `Pending`
+        stands for each result: using it raises InvalidArgument.
+        """
+        waiting = {one.place[0] for one in wanted_in(payload)}
+        kinds = typing.get_type_hints(self._struct, include_extras=True)
+        return {
+            name: value
+            if name in waiting
+            else msgspec.convert(value, kinds[name], dec_hook=_from_builtin)
+            for name, value in with_placeholders(payload).items()
+        }
 
     def canonical(self, payload: bytes) -> bytes:
         """Encode equal arguments as equal bytes, in any order of their keys and sets."""
@@ -331,6 +352,38 @@ class Codec:
 def _check(value: object, kind: Any) -> None:
     """Refuse a value that a worker could not decode."""
     msgspec.json.decode(_to_json(value), type=kind, dec_hook=_from_builtin)
+
+
+def _check_result(pending: Pending, kind: Any, name: str) -> None:
+    """Refuse a result that a parameter cannot take, as far as the annotations say."""
+    takes = next((one for one in (kind, *typing.get_args(kind)) if _is_results(one)), None)
+    shown = type_name(kind if takes is None else takes)
+    if pending.kind == "part":
+        if takes is None:
+            message = (
+                f"{name} takes {shown}, and gets the results of the group "
+                f"{pending.title}: annotate it Results[{type_name(pending.returns)}], and read "
+                f"them with `async for` or `for`"
+            )
+            raise TypeError(message)
+        (kind,) = typing.get_args(takes) or (Any,)
+    elif takes is not None:
+        message = (
+            f"{name} takes {shown}, and gets the result of the job {pending.title} "
+            f"alone: pass the results of a group, rows.results"
+        )
+        raise TypeError(message)
+    if not may_fit(pending.returns, kind):
+        message = (
+            f"{name} takes {shown}, and {pending.title} returns "
+            f"{type_name(pending.returns)}: change one of the annotations, or put a task between "
+            f"them that converts it"
+        )
+        raise TypeError(message)
+
+
+def _is_results(kind: Any) -> bool:
+    return (typing.get_origin(kind) or kind) is Results
 
 
 def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.errors import DefinitionError
 
-__all__ = ["STARS", "field_of", "hints_of", "result_type", "signature_shape"]
+__all__ = ["STARS", "field_of", "hints_of", "result_type", "returned_type", "signature_shape"]
 
 
 def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
@@ -70,12 +70,19 @@ def field_of(
     return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
 
 
-def result_type(hints: Mapping[str, Any]) -> Any:
+def returned_type(hints: Mapping[str, Any]) -> Any:
+    """Return the annotation of what a call gives in the end."""
     wanted = hints.get("return", Any)
     origin = typing.get_origin(wanted) or wanted
     if isinstance(origin, type) and issubclass(origin, Awaitable):
         # A plain function that returns an awaitable; awaiting it gives the result.
         wanted = (typing.get_args(wanted) or (Any,))[-1]
+    return wanted
+
+
+def result_type(hints: Mapping[str, Any]) -> Any:
+    """Return the type that a stored result is decoded by."""
+    wanted = returned_type(hints)
     if wanted is None or wanted is types.NoneType:
         return Any
     return wanted

@@ -116,9 +116,10 @@ class MemoryWorkers:
             answers = self._endings.end_all(releases, now)
             left = [self._release(row.claim, row) for row in self._held(worker)]
             self._endings.end_all(left, now)
+            left_out = self._endings.take_left_out()
             self._end(worker, WorkerState.GONE, now)
         self._db.wake()
-        return Applied(now, answers)
+        return Applied(now, answers, left_out)
 
     async def live(self) -> Sequence[WorkerStart]:
         with self._db.view():

@@ -151,9 +151,9 @@ class PostgresWorkers:
             metadata_args(ordered),
         )
         self._db.wake()
-        at, *found = rows[0]
+        at, left_out, *found = rows[0]
         answers = dict(zip(places, answers_of(ordered, *found), strict=True))
-        return Applied(at, [answers[place] for place in range(len(releases))])
+        return Applied(at, [answers[place] for place in range(len(releases))], left_out or ())
 
     async def live(self) -> Sequence[WorkerStart]:
         rows = await self._db.fetch_aside(self._db.sql(_LIVE), reads=True)

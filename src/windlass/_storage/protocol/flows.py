@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow, PartRecord
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 
@@ -87,6 +87,9 @@ class FlowStore(Protocol):
     and not ended counts, once. When a part has ended, or has its first failure, the parts after it
     learn that in the same write, and so does the flow.
 
+    A flow that runs again after its end, by a retry or a requeue, has its whole ``expires`` again,
+    counted from that write.
+
     Members that wait for other parts are *blocked*: waiting, but in no line of a claim, at any due
     time. Their delay and expiry count from when they are placed. For the actions on jobs:
 
@@ -103,9 +106,17 @@ class FlowStore(Protocol):
 
     What a member adds by its success (`Transition.then`) belongs to its part: those that wait for
     the member wait for these jobs, too. They are counted in that write, before the member's own
-    end, and placed at once. A job that is left out, because its key is held, counts for nothing. In
-    a cancelled flow nothing is added. A follow-up of a failure does not belong to the flow.
+    end, and placed at once. A job that is left out, because its key is held or its id is stored,
+    counts for nothing. In a cancelled flow nothing is added. `Applied.left_out` names these jobs. A
+    follow-up of a failure does not belong to the flow.
     """
+
+    @property
+    def portion(self) -> int:
+        """The number of jobs that one `start` or `extend` stores at most: more would keep other
+        callers waiting.
+        """
+        ...
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
         """Store flows with their parts and jobs, all or none, and answer in order.
@@ -117,6 +128,24 @@ class FlowStore(Protocol):
         - A key that a running flow holds: that flow is the answer, and nothing is stored.
         - A unique key of a job that another job holds raises KeyConflict. An undefined limit raises
           LimitUnknown. A stored job id raises IdConflict. Nothing of the call is stored then.
+        """
+        ...
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+    ) -> bool:
+        """Store further jobs of a sealed flow, all or none, each with the number of its part.
+
+        - All jobs of a sealed flow are blocked. ``last`` opens it: from this write on its parts are
+          settled, and its ``expires`` counts.
+        - A flow that gets no jobs for `SEALED_FOR` is cancelled. It cannot be retried.
+        - False: the flow was cancelled or deleted, and nothing was stored. Jobs that are stored
+          already are a repeated call: True.
+        - Errors as from `start`. Jobs with unique keys are not for sealed flows.
         """
         ...
 
@@ -147,8 +176,9 @@ class FlowStore(Protocol):
           members are cancelled, and the workers of running ones asked, by `settle`, in portions. A
           member that succeeds meanwhile stays succeeded. WRONG_STATE for a flow that has ended.
         - Retry: members that failed, were cancelled or expired are requeued, and what that had
-          stopped is blocked again. WRONG_STATE for a flow that runs or has succeeded, CONFLICT if
-          another running flow holds its key.
+          stopped is blocked again. The flow runs from this write on, unless no member comes back,
+          because other jobs hold the keys of all. WRONG_STATE for a flow that runs or has
+          succeeded, CONFLICT if another running flow holds its key.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, TypeGuard, runtime_checkable
@@ -126,6 +126,10 @@ class Applied(msgspec.Struct, frozen=True):
 
     at: datetime
     answers: Sequence[TransitionAnswer]
+    left_out: Collection[JobId] = ()
+    """The jobs of ``then`` that this call did not store, though their transitions were applied:
+    another job holds their key, their id was stored before, or their flow was cancelled.
+    """
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import NewJob
 from windlass._core.job.transition import Transition
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import Inserted
 
 __all__ = [
@@ -74,6 +76,20 @@ class UserInsertStore(Protocol):
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
     ) -> Sequence[Inserted]:
         """Insert jobs as `insert` does, on a connection that blocks."""
+        ...
+
+    async def start(
+        self, connection: UserConnection, flow: NewFlow, *, notify: bool = False
+    ) -> StartedFlow:
+        """Store a flow as `FlowStore.start` does, under the same rules as `insert`. A key that
+        another open transaction decides about raises KeyBusy.
+        """
+        ...
+
+    def start_sync(
+        self, connection: UserConnection, flow: NewFlow, *, notify: bool = False
+    ) -> StartedFlow:
+        """Store a flow as `start` does, on a connection that blocks."""
         ...
 
     def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from windlass._core.job.job import NewJob
-from windlass._storage.protocol.copy import StoredJob
+from collections.abc import Collection, Sequence
 
-__all__ = ["asked_of"]
+from windlass._core.job.job import FlowId, NewJob
+from windlass._storage.protocol.copy import CopiedRecord, HeldMember, StoredJob
+from windlass.errors import StorageError
+
+__all__ = ["asked_of", "require_flows"]
 
 
 def asked_of(stored: StoredJob) -> NewJob:
     """Rebuild what was asked for, as far as it still matters: due time and expiry are instants
-    by now.
+    by now, but for members whose turn has not come.
     """
-    job = stored.job
+    job, held = stored.job, stored.held or HeldMember()
     return NewJob(
         id=job.id,
         task=job.task,
@@ -32,4 +35,19 @@ def asked_of(stored: StoredJob) -> NewJob:
         parent=job.parent,
         on_failure=job.on_failure,
         on_lost=job.on_lost,
+        at=held.at,
+        delay=held.delay,
+        expires=held.expires,
     )
+
+
+def require_flows(things: Sequence[CopiedRecord], known: Collection[FlowId]) -> None:
+    """Refuse a member whose flow is not known: as a plain job it would wait for nothing."""
+    for thing in things:
+        if isinstance(thing, StoredJob) and thing.job.flow is not None:
+            flow = thing.job.flow.flow
+            if flow not in known:
+                raise StorageError(
+                    f"job {thing.job.id} belongs to flow {flow}, which was not copied: the source "
+                    f"was changed during the copy. Stop producers, and copy again"
+                )

@@ -2,171 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    cast,
-)
+from itertools import islice
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+
+import msgspec
 
 from windlass._core.flows.flow import Edge, NewPart, PartKind
-from windlass._core.flows.pending import Pending, has_pending, pending_part, wanted_in
+from windlass._core.flows.pending import has_pending, wanted_in
 from windlass._core.flows.plan import complete
-from windlass._core.flows.results import Results
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.instants import duration
-from windlass._core.values.names import shown
-from windlass._core.values.payload import decode_any
+from windlass._core.values.names import check_text, shown
 from windlass._system.seams import new_job_id
 from windlass._tasks.call import Call
-from windlass._tasks.flows.plan import FlowPlan, check_call
+from windlass._tasks.flows.node import (
+    After,
+    AnyEnd,
+    FlowWhen,
+    Group,
+    Node,
+    Upstream,
+    ended,
+    upstreams_of,
+)
+from windlass._tasks.flows.plan import FlowPlan, check_call, check_callback
+from windlass._tasks.options import JobOptions, check_priority
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
 
-__all__ = ["AnyEnd", "Flow", "Group", "Node", "Upstream", "ended"]
+__all__ = ["AnyEnd", "Flow", "Group", "Node", "Upstream", "ended", "plan_of"]
 
 P = ParamSpec("P")
 A = TypeVar("A")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-S = TypeVar("S")
 
-FlowWhen = Literal["succeeded", "ended", "failed"]
-MOST = 100_000
+MOST = 1_000_000
 """Jobs of one flow."""
-
-
-class Node(Generic[R_co]):
-    """A job of a flow. Made by `Flow.add`."""
-
-    def __init__(self, flow: Flow, part: int, job: JobId, name: str) -> None:
-        self._flow: Flow = flow
-        self.part: int = part
-        """The number of its part."""
-        self.name: str = name
-        self.id: JobId = job
-        """The id that its job will have."""
-
-    def __repr__(self) -> str:
-        return f"<Node {self.name!r} of {self._flow!r}>"
-
-    @property
-    def flow(self) -> Flow:
-        """The flow that it belongs to."""
-        return self._flow
-
-    @property
-    def result(self) -> R_co:
-        """Its result, as an argument for a call in the same flow. That call waits for it."""
-        return cast("R_co", Pending("job", self.id, self.name))
-
-    def then(
-        self,
-        task: Task[Concatenate[R_co, P], S] | BoundTask[Concatenate[R_co, P], S],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Node[S]:
-        """Add a job that takes this result as its first argument."""
-        return self._flow.add(task.call(self.result, *args, **kwargs))
-
-
-class Group(Generic[R_co]):
-    """Many jobs that others can wait for as one. Made by `Flow.map` and `Flow.group`."""
-
-    def __init__(
-        self,
-        flow: Flow,
-        name: str,
-        part: int | None = None,
-        decode: Callable[[bytes | None], R_co] = decode_any,
-    ) -> None:
-        self._flow: Flow = flow
-        self.name: str = name
-        self._part: int | None = part
-        self.decode: Callable[[bytes | None], R_co] = decode
-        """Decodes a stored result of its jobs."""
-        self._nodes: list[Upstream] = []
-
-    def __repr__(self) -> str:
-        return f"<Group {self.name!r} of {self._flow!r}>"
-
-    @property
-    def flow(self) -> Flow:
-        """The flow that it belongs to."""
-        return self._flow
-
-    @property
-    def part(self) -> int:
-        """The part that stands for the group. A drawn group is closed at its first use."""
-        if self._part is None:
-            self._part = self._flow._join(self.name, self._nodes)  # noqa: SLF001
-        return self._part
-
-    @property
-    def results(self) -> Results[R_co]:
-        """Its results, as an argument for a call in the same flow. That call waits for all."""
-        return cast("Results[R_co]", pending_part(self._flow.id, self.part, self.name))
-
-    def add(
-        self,
-        call: Call[S],
-        *,
-        after: After = (),
-        when: FlowWhen = "succeeded",
-        name: str | None = None,
-    ) -> Node[S]:
-        """Add a job to the flow and to this group."""
-        self._check_open()
-        node = self._flow.add(call, after=after, when=when, name=name)
-        self._nodes.append(node)
-        return node
-
-    def map(
-        self,
-        task: Task[Concatenate[A, P], S] | BoundTask[Concatenate[A, P], S],
-        items: Iterable[A],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Group[S]:
-        """Add one job per item to the flow and to this group."""
-        self._check_open()
-        group = self._flow.map(task, items, *args, **kwargs)
-        self._nodes.append(group)
-        return group
-
-    def _check_open(self) -> None:
-        if self._part is not None:
-            message = (
-                f"group {self.name!r} is complete: another job waits for it already. Add all of "
-                f"its jobs before you use it in after= or as results"
-            )
-            raise InvalidArgument(message)
-
-
-Upstream = Node[Any] | Group[Any]
-
-
-class AnyEnd:
-    """A node or group of which only the end matters."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream: Upstream = upstream
-
-
-def ended(upstream: Upstream) -> AnyEnd:
-    """Wait for the end of a node or group, however it ends: ``after=ended(node)``."""
-    return AnyEnd(upstream)
-
-
-After = Upstream | AnyEnd | Sequence[Upstream | AnyEnd]
 
 
 class Flow:
@@ -189,21 +66,25 @@ class Flow:
         expires: timedelta | float | str | None = None,
         priority: int | None = None,
     ) -> None:
-        self.name: str = name
+        self.name: str = _title(name, "the name of a flow")
         self.id: FlowId = FlowId(new_job_id())
         """The id that it will have."""
-        self.key: str | None = key
+        self.key: str | None = None if key is None else _title(key, "the key of a flow")
         self.started: bool = False
+        self._fixed = False
         self._expires = None if expires is None else duration(expires, "expires")
+        if priority is not None:
+            check_priority(priority)
         self._priority = priority
         self._parts: list[NewPart] = []
         self._calls: list[tuple[int, JobId, Call[Any]]] = []
+        self._part_of: dict[str, int] = {}  # by the ids of its jobs
         given = {"on_succeeded": on_succeeded, "on_failed": on_failed, "on_ended": on_ended}
         self._callbacks = [
             (which, JobId(new_job_id()), call) for which, call in given.items() if call is not None
         ]
         for which, _, call in self._callbacks:
-            check_call(call, which)
+            check_callback(call, which)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}, {len(self._calls)} jobs>"
@@ -225,10 +106,10 @@ class Flow:
         one does not; "ended" runs it however they end; "failed" runs it if one of them fails.
         """
         check_call(call, "Flow.add")
-        title = name or call.task.name
+        title = call.task.name if name is None else _title(name, "the name of a node")
         part = self._part(title, call.task.name, [call], self._edges(after, when, [call]), when)
         job = self._calls[-1][1]
-        return Node(self, part, job, title)
+        return Node(self, part, job, title, call.task.codec.returns)
 
     def map(
         self,
@@ -238,32 +119,29 @@ class Flow:
         **kwargs: P.kwargs,
     ) -> Group[R]:
         """Add one job per item, which is its first argument. They run side by side."""
-        calls = [task.call(item, *args, **kwargs) for item in items]
-        return self.map_calls(calls)
+        self._check_draft()
+        calls = self._as_many((task.call(item, *args, **kwargs) for item in items), items)
+        return self._map(calls, (), "succeeded", task.name)
 
     def map_calls(
         self,
-        calls: Sequence[Call[R]],
+        calls: Iterable[Call[R]],
         *,
         after: After = (),
         when: FlowWhen = "succeeded",
         name: str | None = None,
     ) -> Group[R]:
         """Add calls of one task as a group. Like `map`, with ``after``, ``when`` and ``name``."""
-        for call in calls:
+        self._check_draft()
+        every = self._as_many(calls, calls)
+        for call in every:
             check_call(call, "Flow.map_calls")
-        tasks = {call.task.name for call in calls}
-        task = tasks.pop() if len(tasks) == 1 else ""
-        title = name or task or f"group {len(self._parts)}"
-        edges = self._edges(after, when, calls)
-        part = self._part(title, task, calls, edges, when)
-        decode = calls[0].task.codec.decode_result if task else decode_any
-        return Group(self, title, part, decode)
+        return self._map(every, after, when, name)
 
     def group(self, name: str) -> Group[Any]:
         """Make an empty group, to which you add jobs that others wait for as one."""
         self._check_draft()
-        return Group(self, name)
+        return Group(self, _title(name, "the name of a group"))
 
     def plan(self) -> FlowPlan:
         """Return what is to be stored."""
@@ -289,9 +167,13 @@ class Flow:
             calls=[*self._calls, *told],
         )
 
+    def fix(self) -> None:
+        """Take no more jobs: it is on its way to the store, and may be there after an error."""
+        self._fixed = True
+
     def close(self) -> None:
         """Take no more jobs: it was started."""
-        self.started = True
+        self._fixed = self.started = True
 
     # --- drawing ---
 
@@ -302,6 +184,39 @@ class Flow:
                 f"with ctx.then(...)"
             )
             raise InvalidArgument(message)
+        if self._fixed:
+            message = (
+                f"flow {self.name!r} was given to app.start, and may be stored: start it again as "
+                f"it is, or make a new Flow"
+            )
+            raise InvalidArgument(message)
+
+    def _as_many(self, made: Iterable[Call[R]], given: object) -> list[Call[R]]:
+        """Return calls as a list, unless they are too many: no more than that are made.
+
+        ``given``: what they are made of. If it has a length, not even the first one is made.
+        """
+        room = MOST - len(self._calls)
+        if _length(given) > room:
+            raise InvalidArgument(_TOO_MANY)
+        every = list(islice(made, room + 1))
+        if len(every) > room:
+            raise InvalidArgument(_TOO_MANY)
+        return every
+
+    def _map(
+        self, calls: Sequence[Call[R]], after: After, when: FlowWhen, name: str | None
+    ) -> Group[R]:
+        tasks = {call.task.name: call.task for call in calls}
+        task = next(iter(tasks.values())) if len(tasks) == 1 else None
+        title = f"group {len(self._parts)}" if task is None else task.name
+        if name is not None:
+            title = _title(name, "the name of a group")
+        edges = self._edges(after, when, calls)
+        part = self._part(title, "" if task is None else task.name, calls, edges, when)
+        if task is None:
+            return Group(self, title, part)
+        return Group(self, title, part, task.codec.decode_result, task.codec.returns)
 
     def _part(
         self,
@@ -313,19 +228,14 @@ class Flow:
     ) -> int:
         self._check_draft()
         if len(self._calls) + len(calls) > MOST:
-            message = (
-                f"a flow has at most {MOST:,} jobs: give each job more items, or let jobs add jobs "
-                f"with ctx.then(...)"
-            )
-            raise InvalidArgument(message)
+            raise InvalidArgument(_TOO_MANY)
         number = len(self._parts)
         stored: Literal["succeeded", "failed"] = "failed" if when == "failed" else "succeeded"
         self._parts.append(NewPart(name=name, task=task, when=stored, after=edges))
-        for call in calls:
-            own = call
-            if self._priority is not None and call.options.priority is None:
-                own = call.with_options(priority=self._priority)
-            self._calls.append((number, JobId(new_job_id()), own))
+        for call in calls if self._priority is None else _with_priority(calls, self._priority):
+            job = JobId(new_job_id())
+            self._calls.append((number, job, call))
+            self._part_of[job] = number
         return number
 
     def _join(self, name: str, nodes: Sequence[Upstream]) -> int:
@@ -336,11 +246,16 @@ class Flow:
 
     def _edges(self, after: After, when: FlowWhen, calls: Sequence[Call[Any]]) -> tuple[Edge, ...]:
         """Return what a part waits for, each part once. Strict wins where both are asked for."""
-        several = after if isinstance(after, Sequence) else (after,)
+        if when not in get_args(FlowWhen):
+            known = ", ".join(map(repr, get_args(FlowWhen)))
+            message = f"when= takes {known}, got {shown(when)}"
+            raise InvalidArgument(message)
+        several = upstreams_of(after)
+        for one in several:  # all of them first: `part` closes groups
+            self._check_upstream(one.upstream if isinstance(one, AnyEnd) else one)
         edges: dict[int, bool] = {}
         for one in several:
             upstream = one.upstream if isinstance(one, AnyEnd) else one
-            self._check_upstream(upstream)
             strict = not isinstance(one, AnyEnd) and when != "ended"
             edges[upstream.part] = edges.get(upstream.part, False) or strict
         for number in self._sources(calls):
@@ -360,17 +275,13 @@ class Flow:
 
     def _sources(self, calls: Sequence[Call[Any]]) -> list[int]:
         """Return the parts whose results these calls take."""
-        waiting = [call for call in calls if has_pending(call.payload)]
-        if not waiting:
-            return []
-        parts = {job: part for part, job, _ in self._calls}
         found: list[int] = []
-        for call in waiting:
-            for one in wanted_in(call.payload):
+        for call in calls:
+            for one in wanted_in(call.payload) if has_pending(call.payload) else ():
                 if one.kind == "part" and (part := one.part_of(self.id)) is not None:
                     found.append(part)
-                elif one.kind == "job" and JobId(one.source) in parts:
-                    found.append(parts[JobId(one.source)])
+                elif one.kind == "job" and one.source in self._part_of:
+                    found.append(self._part_of[one.source])
                 else:
                     message = (
                         f"a call of {call.task.name} takes a result of another flow: add the job "
@@ -378,3 +289,51 @@ class Flow:
                     )
                     raise InvalidArgument(message)
         return list(dict.fromkeys(found))
+
+
+def plan_of(flow: object) -> FlowPlan:
+    """Return what is to be stored of a flow that is not started yet."""
+    if not isinstance(flow, Flow):
+        message = f"app.start takes a Flow, got {shown(flow)}. To store single calls, enqueue them"
+        raise InvalidArgument(message)
+    if flow.started:
+        message = f"{flow!r} was started already: make a new Flow to run it again"
+        raise InvalidArgument(message)
+    return flow.plan()
+
+
+_TOO_MANY = (
+    f"a flow has at most {MOST:,} jobs: give each job more items, or let jobs add jobs with "
+    f"ctx.then(...)"
+)
+
+
+def _length(given: object) -> int:
+    """Return the length of what has one; of other iterables 0."""
+    try:
+        return length_hint(given)
+    except OverflowError:  # a range may be longer than any list
+        return sys.maxsize
+
+
+def _title(value: str, what: str) -> str:
+    """Check a text that people read in lists."""
+    if not check_text(value, what).strip():
+        message = f"{what} must not be empty"
+        raise InvalidArgument(message)
+    return value
+
+
+def _with_priority(calls: Sequence[Call[R]], priority: int) -> list[Call[R]]:
+    """Return calls with a priority, if they have none. Alike options stay one object, which is
+    cheaper to store.
+    """
+    made: dict[int, JobOptions] = {}
+    changed = []
+    for call in calls:
+        options = call.options
+        if options.priority is None:
+            options = made.get(id(options)) or msgspec.structs.replace(options, priority=priority)
+            made[id(call.options)] = options
+        changed.append(msgspec.structs.replace(call, options=options))
+    return changed

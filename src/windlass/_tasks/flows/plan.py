@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 import msgspec
 
 from windlass._core.flows.flow import NewPart
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.names import shown
 from windlass._tasks.call import Call
 from windlass.errors import InvalidArgument
 
-__all__ = ["FlowPlan", "check_call", "refuse_pending"]
+__all__ = ["FlowPlan", "check_call", "check_callback", "refuse_pending"]
 
 
 class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +38,28 @@ def refuse_pending(call: Call[Any]) -> NoReturn:
     raise InvalidArgument(message)
 
 
+def check_callback(call: Call[Any], what: str) -> None:
+    """Check a call that runs after the flow. It takes no results: it is written before the nodes
+    are.
+    """
+    check_call(call, what)
+    if has_pending(call.payload):
+        message = (
+            f"{what} takes no results of jobs: add the call with flow.add(call), and after= the "
+            f"nodes that it waits for"
+        )
+        raise InvalidArgument(message)
+
+
 def check_call(call: object, what: str) -> None:
+    """Check a call that becomes a job of a flow."""
     if not isinstance(call, Call):
         message = f"{what} takes calls made by task.call(...), got {shown(call)}"
         raise InvalidArgument(message)
     if call.options.connection is not None:
         message = "a call of a flow has no connection=: give it to app.start(flow, connection=…)"
         raise InvalidArgument(message)
-    if call.unique is not None and call.unique.on_conflict.value not in ("reuse", "raise"):
+    unique = call.unique or call.options.unique
+    if unique is not None and unique.on_conflict.value not in ("reuse", "raise"):
         message = f"a job of a flow cannot replace another one: leave on_conflict= out ({what})"
         raise InvalidArgument(message)

@@ -13,8 +13,10 @@ import msgspec
 from windlass._core.flows.flow import PartKind, PartRecord
 from windlass._web.graph.layers import Line, longest_path_layers
 
-__all__ = ["ENOUGH", "Fold", "fold", "visible_edges"]
+__all__ = ["ALL", "ENOUGH", "Fold", "fold", "visible_edges"]
 
+ALL = "all"
+"""The key that opens every box."""
 ENOUGH = 60
 """Boxes that a picture may have before parts are folded."""
 _SHORTEST, _LONGEST = 3, 25
@@ -30,6 +32,8 @@ class Fold(msgspec.Struct, frozen=True):
     parts: tuple[int, ...]
     chain: bool = False
     """Its parts wait for each other, one after the other. Else they run side by side."""
+    group: str = ""
+    """The name of the group that its parts belong to, with their join; empty: they are no group."""
 
 
 def visible_edges(parts: Sequence[PartRecord]) -> list[Line]:
@@ -52,16 +56,18 @@ def fold(
     """Return the boxes of a flow and the lines between them, by their places in the list.
 
     Up to ``enough`` parts before the end are all drawn. Of more, these are folded, step by step
-    until it is enough: parallel parts with the same neighbours; those of one name that wait for the
-    same; those of one task in one layer; chains; at last whole layers. ``opened``: keys of folds
-    whose parts are drawn nevertheless.
+    until it is enough: groups that the user named; parallel parts with the same neighbours; those
+    of one name that wait for the same; those of one task in one layer; chains; at last whole
+    layers. ``opened``: keys of folds whose parts are drawn nevertheless.
     """
     edges = visible_edges(parts)
     boxes = [Fold("", (part.number,)) for part in parts]
     lines = edges
+    if ALL in opened:
+        return boxes, lines
     fixed: set[int] = set()  # of opened folds: no later step folds these parts again
     last = sum(part.kind in (PartKind.END, PartKind.CALLBACK) for part in parts)
-    for step in (_same_neighbours, _same_sources, _same_task, _chains, _same_layer):
+    for step in (_groups, _same_neighbours, _same_sources, _same_task, _chains, _same_layer):
         excess = len(boxes) - len(fixed) - last - enough
         if excess <= 0:
             break
@@ -71,7 +77,9 @@ def fold(
             whole = group == drawn[group.parts[0]]
             if not whole and (group.key in opened or not fixed.isdisjoint(group.parts)):
                 inner = {drawn[number]: None for number in group.parts}
-                fixed.update(box.parts[0] for box in inner)
+                # A large group is opened to its own folds.
+                if not group.group or len(inner) <= enough:
+                    fixed.update(box.parts[0] for box in inner)
                 kept += inner
             else:
                 kept.append(group)
@@ -105,17 +113,67 @@ def _group(
     return [_joined(group, letter) for group in found.values()]
 
 
-def _joined(group: Sequence[Fold], letter: str, *, chain: bool = False) -> Fold:
+def _joined(group: Sequence[Fold], letter: str, *, chain: bool = False, name: str = "") -> Fold:
     if len(group) == 1:
         return group[0]
     numbers = tuple(sorted(number for box in group for number in box.parts))
-    return Fold(f"{letter}{numbers[0]}", numbers, chain)
+    return Fold(f"{letter}{numbers[0]}", numbers, chain, name)
+
+
+def _groups(
+    parts: Sequence[PartRecord], boxes: Sequence[Fold], lines: Sequence[Line], _: int
+) -> list[Fold]:
+    """Fold groups with their joins, but for those that would wait for each other in a circle."""
+    by_number = {part.number: part for part in parts}
+    group_of: dict[int, PartRecord] = {}
+    for join in parts:
+        members = [edge.part for edge in join.after if edge.part in by_number]
+        if join.kind is PartKind.JOIN and len(members) > 1:
+            group_of.update(dict.fromkeys((join.number, *members), join))
+
+    def outermost(number: int) -> PartRecord | None:
+        join = group_of.get(number)
+        while join is not None and (outer := group_of.get(join.number)) not in (None, join):
+            join = outer
+        return join
+
+    def folded() -> list[Fold]:
+        found: dict[Fold | tuple[int, str], list[Fold]] = {}
+        for box in boxes:
+            join = outermost(box.parts[0])
+            found.setdefault(box if join is None else (join.number, join.name), []).append(box)
+        return [
+            _joined(own, "g", name="" if isinstance(sign, Fold) else sign[1])
+            for sign, own in found.items()
+        ]
+
+    for index in _circular(groups := folded(), _between(parts, groups, lines)):
+        for number in groups[index].parts:
+            group_of.pop(number, None)
+    return folded()
+
+
+def _circular(boxes: Sequence[Fold], lines: Iterable[Line]) -> list[int]:
+    """Return the boxes that are in a circle of lines, or behind one."""
+    before: dict[int, int] = Counter()
+    after: dict[int, list[int]] = {}
+    for line in lines:
+        before[line.target] += 1
+        after.setdefault(line.source, []).append(line.target)
+    ready = [index for index in range(len(boxes)) if not before[index]]
+    for index in ready:  # it grows meanwhile
+        for target in after.get(index, ()):
+            before[target] -= 1
+            if not before[target]:
+                ready.append(target)
+    return [index for index in range(len(boxes)) if before[index]]
 
 
 def _same_neighbours(
     parts: Sequence[PartRecord], boxes: Sequence[Fold], lines: Sequence[Line], _: int
 ) -> list[Fold]:
     """Fold parts with the same neighbours on both sides."""
+    by_number = {part.number: part for part in parts}
     before: list[list[tuple[int, bool]]] = [[] for _ in boxes]
     after: list[list[tuple[int, bool]]] = [[] for _ in boxes]
     for line in lines:
@@ -123,8 +181,8 @@ def _same_neighbours(
         after[line.source].append((line.target, line.dashed))
 
     def sign(index: int) -> Hashable:
-        part = parts[index]
-        if part.kind is not PartKind.JOBS:
+        part = by_number[boxes[index].parts[0]]
+        if part.kind is not PartKind.JOBS or boxes[index].key:
             return None
         return part.when, tuple(sorted(before[index])), tuple(sorted(after[index]))
 

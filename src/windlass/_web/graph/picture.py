@@ -9,10 +9,11 @@ from typing import Literal
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
+from windlass._core.flows.part_state import PartState, part_states
 from windlass._web.graph.folding import Fold, fold
 from windlass._web.graph.geometry import Layout, Spot, Stroke, lay_out
 from windlass._web.graph.layers import columns_of
-from windlass._web.graph.states import PartState, Tally, part_states, tally_of, worst_state
+from windlass._web.graph.states import Tally, tally_of, worst_state
 
 __all__ = ["MOST_BOXES", "FlowPicture", "PictureBox", "clip_text", "draw_flow", "title_of"]
 
@@ -22,9 +23,9 @@ MOST_PARTS = 20_000
 """Of more parts no picture is made: others wait for the server meanwhile."""
 WIDTH = 208.0
 _SINGLE, _GROUP = 62.0, 74.0
-_END = (104.0, 46.0)
-_JOIN_HEIGHT = 24.0
-_TITLE, _SUBTITLE, _JOIN = 24, 30, 14
+_END = (120.0, 46.0)
+_JOIN_HEIGHT = 26.0
+_TITLE, _SUBTITLE, _LABEL, _JOIN = 24, 30, 26, 14
 """Columns of text that fit into a box."""
 _COLUMN = 7.2
 """Pixels of one column in a join."""
@@ -54,6 +55,8 @@ class PictureBox(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     """All of it in one sentence, for a tooltip and for screen readers."""
     spot: Spot
+    here: bool = False
+    """It holds the part that the address asks for."""
 
     @property
     def id(self) -> str:
@@ -77,11 +80,22 @@ class FlowPicture(msgspec.Struct, frozen=True, kw_only=True):
     folded: int
     """Parts that are inside folded boxes."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether it can be drawn with all its parts."""
+        return self.parts <= MOST_BOXES
+
 
 def draw_flow(
-    flow: FlowRecord, parts: Sequence[PartRecord], opened: Collection[str] = ()
+    flow: FlowRecord,
+    parts: Sequence[PartRecord],
+    opened: Collection[str] = (),
+    *,
+    here: int | None = None,
 ) -> FlowPicture | None:
-    """Draw a flow; None: it is too large, even with its parts folded."""
+    """Draw a flow; None: it is too large, even with its parts folded. ``here``: the number of a
+    part to point out.
+    """
     if len(parts) > MOST_PARTS:
         return None
     folds, lines = fold(parts, opened)
@@ -92,7 +106,7 @@ def draw_flow(
     drafts = [_draft(one, by_number, states) for one in folds]
     layout: Layout = lay_out(columns_of(len(folds), lines), [_size(box) for box in drafts])
     boxes = [
-        msgspec.structs.replace(box, spot=spot)
+        msgspec.structs.replace(box, spot=spot, here=here in box.parts)
         for box, spot in zip(drafts, layout.spots, strict=True)
     ]
     return FlowPicture(
@@ -131,6 +145,8 @@ def _draft(
 
 def _texts(one: Fold, own: Sequence[PartRecord]) -> tuple[str, str]:
     first = own[0]
+    if one.group:
+        return one.group, f"group of {len(own) - 1:,} parts"
     if one.key:
         names = {title_of(part)[0] for part in own}
         title = names.pop() if len(names) == 1 else f"{title_of(first)[0]} …"
@@ -160,6 +176,8 @@ def title_of(part: PartRecord) -> tuple[str, str]:
 
 def _full_name(one: Fold, own: Sequence[PartRecord]) -> str:
     first = own[0]
+    if one.group:
+        return f"Group {one.group}, {len(own) - 1:,} parts"
     if one.key:
         what = "chain of" if one.chain else "parallel"
         return f"{len(own):,} parts, {what} {first.name}" + (
@@ -180,7 +198,9 @@ def _label(state: PartState, tally: Tally) -> str:
     if tally.total <= 1:
         return state
     counts = f"{tally.ended:,} of {tally.total:,}"
-    return f"{tally.failed:,} failed, {counts} ended" if tally.failed else f"{state}, {counts}"
+    told = f"{tally.failed:,} failed, {counts} ended" if tally.failed else f"{state}, {counts}"
+    shorter = f"{tally.failed:,} failed" if tally.failed else counts
+    return told if len(told) <= _LABEL else shorter
 
 
 def _size(box: PictureBox) -> tuple[float, float]:
@@ -188,7 +208,7 @@ def _size(box: PictureBox) -> tuple[float, float]:
         case "end":
             return _END
         case "join":
-            return 34 + _COLUMN * text_columns(box.title), _JOIN_HEIGHT
+            return 40 + _COLUMN * text_columns(box.title), _JOIN_HEIGHT
         case _:
             return WIDTH, _GROUP if box.bar else _SINGLE
 

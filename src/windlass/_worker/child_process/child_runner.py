@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
+from windlass._core.flows.results import READER
+from windlass._core.job.job import ClaimedJob, FlowId, JobId, NewJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
 from windlass._core.values.redaction import redacted_text
@@ -24,6 +25,7 @@ from windlass._observe.current_run import (
     job_of_run,
     secrets_of_run,
 )
+from windlass._storage.protocol.flows import Member
 from windlass._system.seams import monotonic, start_thread
 from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.context import ContextHost
@@ -35,12 +37,13 @@ from windlass._worker.child_process import protocol
 from windlass._worker.child_process.exit_reason import own_peak
 from windlass._worker.child_process.spawn import exit_with_descendants
 from windlass._worker.liveness.recycling import megabytes_used
+from windlass._worker.run.arguments import StoredResults
 from windlass._worker.run.execution import RunEnded, RunLimits, StopCause
 from windlass._worker.run.log_capture import capture_logs
 from windlass._worker.run.log_store import RunLogBuffer, line_of
 from windlass._worker.run.runner import Runner
 from windlass._worker.run.threads import wait_on_loop
-from windlass.errors import InvalidArgument, WindlassError
+from windlass.errors import InvalidArgument, ResultsUnavailable, WindlassError
 
 __all__ = ["ChildRunner", "ParentConnection", "ParentLogHandler", "set_levels"]
 
@@ -130,6 +133,7 @@ class ChildRunner:
         self._client = client
         self._line = line
         self._asks: dict[int, asyncio.Future[Any]] = {}
+        self._results = StoredResults(self._read_results)
         self._numbers = count(1)
         self.runner: Runner = Runner(
             client.tasks,
@@ -179,10 +183,17 @@ class ChildRunner:
                 if levels != self._levels:  # else the app may have its own way
                     self._levels = levels
                     set_levels(levels)
-                context_in_trace(trace).run(self.runner.start, [job])
+                variables = context_in_trace(trace)
+                if job.flow is not None:
+                    variables.run(READER.set, self._results)
+                variables.run(self.runner.start, [job])
             case protocol.StopRun():
                 self.runner.stop_all(StopCause.CANCEL)
-            case protocol.EnqueueReply(number) | protocol.PreviousRunReply(number):
+            case (
+                protocol.EnqueueReply(number)
+                | protocol.PreviousRunReply(number)
+                | protocol.ResultsReply(number)
+            ):
                 asked = self._asks.pop(number, None)
                 if asked is not None and not asked.done():
                     asked.set_result(frame)
@@ -274,12 +285,24 @@ class ChildRunner:
 
     def previous_run_sync(self) -> PreviousRun | None:
         """Return the same to a thread."""
-        return wait_on_loop(self.previous_run(), self._loop, "ctx.previous_run()")
+        return wait_on_loop(self.previous_run(), self._loop, "await ctx.previous_run()")
 
-    async def _answer_to(self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest) -> Any:
+    async def _read_results(
+        self, flow: FlowId, part: int, after: int, limit: int
+    ) -> Sequence[Member]:
+        """Let the worker read results for `Results`."""
+        ask = protocol.ResultsRequest(next(self._numbers), flow, part, after, limit)
+        answer: protocol.ResultsReply = await self._answer_to(ask)
+        return answer.page
+
+    async def _answer_to(
+        self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest | protocol.ResultsRequest
+    ) -> Any:
         answered = self._asks[ask.number] = asyncio.get_running_loop().create_future()
         self._line.say(ask)
         answer = await answered
+        if isinstance(answer, protocol.ResultsReply) and answer.unavailable:
+            raise ResultsUnavailable(answer.error or "")
         if answer.error is not None:
             raise WindlassError(answer.error)
         return answer

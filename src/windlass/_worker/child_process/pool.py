@@ -18,6 +18,7 @@ from windlass._tasks.task import Task
 from windlass._worker.child_process.process import ChildProcess
 from windlass._worker.child_process.protocol import Hello, levels
 from windlass._worker.child_process.warm_pool import Lent, ReuseLimits, WarmPool
+from windlass._worker.run.arguments import ReadPage
 from windlass._worker.run.log_store import LogCollector, level_of
 from windlass.errors import ChildDied, ChildError, ChildNotStarted, ConfigError
 
@@ -39,10 +40,13 @@ class ChildPool:
         host: ContextHost,
         task_named: Callable[[str], Task[..., Any]],
         lines: LogCollector,
+        *,
+        read: ReadPage,
     ) -> None:
         """Make a pool; no child runs before the first job, or `warm`. ``task_named`` finds the
-        tasks of their calls; ``lines`` stores the log lines of its runs.
+        tasks of their calls; ``lines`` stores the log lines of its runs, ``read`` reads results.
         """
+        self._read = read
         self._lines = lines
         self._locate = locate
         self._settings = settings
@@ -82,7 +86,9 @@ class ChildPool:
             level_of(settings.stored_logs),
         )
         limit = settings.child_memory_limit
-        return ChildProcess(hello, self._host, self._task_named, limit, self._lines)
+        return ChildProcess(
+            hello, self._host, self._task_named, limit, self._lines, read=self._read
+        )
 
 
 class AssignedChild:

@@ -14,6 +14,7 @@ from windlass._core.job import outcome as core
 from windlass._core.job.job import NO_TIMEOUT, AttemptError, ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import context_in_trace, current_trace
+from windlass._storage.shared.errors import is_retryable
 from windlass._tasks.context import ContextHost
 from windlass._tasks.options import JobOptions
 from windlass._tasks.task import Task
@@ -26,6 +27,7 @@ from windlass._worker.child_process.watched_process import (
     WatchedProcess,
     first_of,
 )
+from windlass._worker.run.arguments import ReadPage
 from windlass._worker.run.error_text import exception_name
 from windlass._worker.run.log_store import LogCollector
 from windlass.errors import ChildNotStarted, WindlassError
@@ -45,9 +47,14 @@ class ChildProcess:
         task_named: Callable[[str], Task[..., Any]],
         limit: int | None,
         lines: LogCollector,
+        *,
+        read: ReadPage,
     ) -> None:
-        """``limit``: megabytes at which a run is ended. ``lines`` stores logs. Call `start`."""
+        """``limit``: megabytes at which a run is ended. ``lines`` stores logs, ``read`` reads
+        results for its runs. Call `start`.
+        """
         self._lines = lines
+        self._read = read
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._hello = hello
@@ -201,7 +208,11 @@ class ChildProcess:
                     self._keep(frame, self._job)
             case protocol.ForwardedRecord(record):
                 _log(record)
-            case protocol.EnqueueRequest() | protocol.PreviousRunRequest():
+            case (
+                protocol.EnqueueRequest()
+                | protocol.PreviousRunRequest()
+                | protocol.ResultsRequest()
+            ):
                 self._begin_answer(frame)
             case protocol.RunOutcome(megabytes=megabytes):
                 self.megabytes = megabytes
@@ -244,12 +255,29 @@ class ChildProcess:
             answer = protocol.PreviousRunReply(number, error=words)
         self._send(answer)
 
-    def _begin_answer(self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest) -> None:
+    async def _answer_results(self, ask: protocol.ResultsRequest, job: ClaimedJob | None) -> None:
+        try:
+            if job is None or job.flow is None or job.flow.flow != ask.flow:
+                message = "a run reads results of its own flow only, until it has ended"
+                raise WindlassError(message)
+            page = await self._read(ask.flow, ask.part, ask.after, ask.limit)
+            answer = protocol.ResultsReply(ask.number, page)
+        except Exception as error:  # noqa: BLE001 -- raised where it was asked for
+            words = f"{exception_name(error)}: {error}"
+            answer = protocol.ResultsReply(ask.number, error=words, unavailable=is_retryable(error))
+        self._send(answer)
+
+    def _begin_answer(
+        self, ask: protocol.EnqueueRequest | protocol.PreviousRunRequest | protocol.ResultsRequest
+    ) -> None:
+        variables = None
         if isinstance(ask, protocol.EnqueueRequest):
-            variables = context_in_trace(ask.trace)
-            answering = self._loop.create_task(self._answer(ask, self._job), context=variables)
+            work, variables = self._answer(ask, self._job), context_in_trace(ask.trace)
+        elif isinstance(ask, protocol.PreviousRunRequest):
+            work = self._answer_previous(ask.number, self._job)
         else:
-            answering = self._loop.create_task(self._answer_previous(ask.number, self._job))
+            work = self._answer_results(ask, self._job)
+        answering = self._loop.create_task(work, context=variables)
         self._answers.add(answering)
         answering.add_done_callback(self._answers.discard)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from windlass._core.job import outcome as core
-from windlass._core.job.job import ClaimedJob, Progress
+from windlass._core.job.job import ClaimedJob, FlowId, Progress
 from windlass._core.job.outcome import Outcome
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
+from windlass._storage.protocol.flows import Member
 from windlass._storage.protocol.journal import LogLine
 from windlass._tasks.app_location import AppLocation
 
@@ -29,6 +31,8 @@ __all__ = [
     "MetadataUpdate",
     "ProgressUpdate",
     "Ready",
+    "ResultsReply",
+    "ResultsRequest",
     "RunJob",
     "RunOutcome",
     "StartFailed",
@@ -97,7 +101,17 @@ class PreviousRunReply(msgspec.Struct, frozen=True, tag="before"):
     error: str | None = None
 
 
-ToChild = Hello | RunJob | StopRun | ExitProcess | EnqueueReply | PreviousRunReply
+class ResultsReply(msgspec.Struct, frozen=True, tag="results"):
+    """To a `ResultsRequest`."""
+
+    number: int
+    page: Sequence[Member] = ()
+    error: str | None = None
+    unavailable: bool = False
+    """The store did not answer: reading again may help."""
+
+
+ToChild = Hello | RunJob | StopRun | ExitProcess | EnqueueReply | PreviousRunReply | ResultsReply
 
 
 # --- from the child ---
@@ -158,6 +172,16 @@ class PreviousRunRequest(msgspec.Struct, frozen=True, tag="previous"):
     number: int
 
 
+class ResultsRequest(msgspec.Struct, frozen=True, tag="read"):
+    """Read jobs of a part of the job's flow."""
+
+    number: int
+    flow: FlowId
+    part: int
+    after: int
+    limit: int
+
+
 class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
     """The run has ended."""
 
@@ -171,6 +195,7 @@ class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
 FromChild = (
     Ready
     | PreviousRunRequest
+    | ResultsRequest
     | StartFailed
     | ProgressUpdate
     | MetadataUpdate
@@ -197,6 +222,7 @@ _KINDS: dict[str, type[Any]] = {
         core.Missing,
         core.Misfit,
         core.Cancelled,
+        core.Interrupted,
     )
 }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from windlass._core.job.event import Event, JobMoved, QueueCooled, enqueued_event
-from windlass._core.job.job import ClaimedJob
+from windlass._core.job.job import ClaimedJob, JobId
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.jobs import TransitionAnswer
@@ -45,9 +45,15 @@ def transition_event(
 
 
 def side_events(
-    job: ClaimedJob, transition: Transition, answer: TransitionAnswer, at: datetime
+    job: ClaimedJob,
+    transition: Transition,
+    answer: TransitionAnswer,
+    at: datetime,
+    left_out: Collection[JobId] = (),
 ) -> Iterator[Event]:
-    """Make the events of what else happened in the same write."""
+    """Make the events of what else happened in the same write. ``left_out``: jobs to follow that
+    were not stored.
+    """
     if answer.cooled and answer.cool_until is not None:
         yield QueueCooled(
             queue=job.queue,
@@ -58,4 +64,4 @@ def side_events(
             worker=job.worker,
         )
     if answer.verb is transition.verb:
-        yield from map(enqueued_event, transition.then)
+        yield from (enqueued_event(one) for one in transition.then if one.id not in left_out)

@@ -7,7 +7,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 import msgspec
 
@@ -104,7 +103,7 @@ class Finisher:
             transition = msgspec.structs.replace(transition, metadata=ended.metadata)
         if isinstance(outcome, CommittedFinish):
             stored = TransitionAnswer(Verdict.APPLIED, transition.verb)
-            self._record([(job, transition)], [stored], outcome.at)
+            self._record([(job, transition)], Applied(outcome.at, [stored]))
             return
         if transition.then:
             self._then[job.claim] = len(transition.then)
@@ -279,7 +278,7 @@ class Finisher:
         if self._then:
             for job, _ in sent:
                 self._then.pop(job.claim, None)
-        self._record(stored, applied.answers, applied.at)
+        self._record(stored, applied)
         if self._awaited:
             self._tell_stored()
 
@@ -288,16 +287,14 @@ class Finisher:
             self._awaited = False
             self._slots.wake.set()
 
-    def _record(
-        self, batch: Sequence[_Ended], answers: Sequence[TransitionAnswer], at: datetime
-    ) -> None:
-        counts, heard = self.counts, self._bus.heard
-        for (job, transition), answer in zip(batch, answers, strict=True):
+    def _record(self, batch: Sequence[_Ended], applied: Applied) -> None:
+        counts, heard, at = self.counts, self._bus.heard, applied.at
+        for (job, transition), answer in zip(batch, applied.answers, strict=True):
             if answer.verb is not None:
                 counts[answer.verb] += 1
                 if heard or (answer.verb in _ALERTING and self._bus.alert):
                     self._bus.publish(transition_event(job, transition, answer, at))
-                    for event in side_events(job, transition, answer, at):
+                    for event in side_events(job, transition, answer, at, applied.left_out):
                         self._bus.publish(event)
                 continue
             counts[answer.verdict] += 1

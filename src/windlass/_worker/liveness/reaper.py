@@ -214,7 +214,7 @@ class Reaper:
             if answer.verb is not None:
                 accepted += 1
                 self._bus.publish(transition_event(job, transition, answer, applied.at))
-                for event in side_events(job, transition, answer, applied.at):
+                for event in side_events(job, transition, answer, applied.at, applied.left_out):
                     self._bus.publish(event)
         return accepted
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,28 +13,58 @@ from windlass._core.flows.results import READER, Outcome
 from windlass._core.job.job import ClaimedJob, FlowId, JobId
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
+from windlass._storage.protocol.flows import Member
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.storage import Storage
+from windlass._storage.shared.errors import is_retryable
+from windlass._worker.run.threads import wait_on_loop
+from windlass.errors import ResultsUnavailable
 
-__all__ = ["FlowArguments", "StoredResults"]
+__all__ = ["Filled", "FlowArguments", "ReadPage", "StoredResults"]
 
 _SLICE = 500
 """Jobs in one question to the store."""
+
+ReadPage = Callable[[FlowId, int, int, int], Awaitable[Sequence[Member]]]
+"""Reads jobs of a part: the flow, the part's number, after which one, at most how many."""
 
 
 class StoredResults:
     """Reads results for `Results`, on this event loop and for threads beside it."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._flows = storage.flows
+    def __init__(self, read: ReadPage) -> None:
+        """Make it on the worker's event loop, where ``read`` asks the store."""
+        self._read = read
         self._loop = asyncio.get_running_loop()
 
     async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
-        return await self._flows.members(flow, part, after=after, limit=limit)
+        work = self._asked(flow, part, after, limit)
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        # A plain function may run an event loop of its own on its thread.
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def page_here(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Outcome]:
-        work = self.page(flow, part, after=after, limit=limit)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        work = self._asked(flow, part, after, limit)
+        return wait_on_loop(work, self._loop, "async for value in results")
+
+    async def _asked(self, flow: FlowId, part: int, after: int, limit: int) -> Sequence[Member]:
+        try:
+            return await self._read(flow, part, after, limit)
+        except ResultsUnavailable:
+            raise
+        except Exception as error:
+            if is_retryable(error):
+                raise ResultsUnavailable(str(error)) from error
+            raise
+
+
+class Filled(NamedTuple):
+    """A job with the results that it takes."""
+
+    job: ClaimedJob
+    missing: Sequence[Wanted]
+    """Results of jobs that did not succeed. They are None."""
 
 
 class FlowArguments:
@@ -44,23 +75,32 @@ class FlowArguments:
         self._storage = storage
         self._asked: dict[JobId, asyncio.Future[Settled | None]] = {}
 
-    async def fill(self, job: ClaimedJob) -> ClaimedJob:
+    async def fill(self, job: ClaimedJob) -> Filled:
         """Return the job with its results in place. `Results` among them read through this store
         from now on, in the current context.
         """
         wanted = wanted_in(job.payload)
-        READER.set(StoredResults(self._storage))
-        values = [await self._value(one) for one in wanted]
-        return msgspec.structs.replace(job, payload=fill(job.payload, values))
+        READER.set(StoredResults(self.read))
+        found = await asyncio.gather(*map(self._value, wanted))
+        missing = [one for one, (_, there) in zip(wanted, found, strict=True) if not there]
+        payload = fill(job.payload, [value for value, _ in found])
+        return Filled(msgspec.structs.replace(job, payload=payload), missing)
 
-    async def _value(self, wanted: Wanted) -> object:
+    async def read(self, flow: FlowId, part: int, after: int, limit: int) -> Sequence[Member]:
+        """Read jobs of a part."""
+        return await self._storage.flows.members(flow, part, after=after, limit=limit)
+
+    async def _value(self, wanted: Wanted) -> tuple[object, bool]:
+        """Return the value for a place, and whether there is one: a job that waits for the end of
+        another alone gets None if that one did not succeed.
+        """
         if wanted.kind == "part":
-            flow, _, part = wanted.source.partition("/")
-            return {"flow": flow, "part": int(part)}
+            flow, parts = wanted.parts()
+            return {"flow": flow, "parts": parts}, True
         settled = await self._settled(JobId(wanted.source))
         if settled is None or settled.state is not State.SUCCEEDED:
-            return None  # it may fail: the job that takes its result waits for its end alone
-        return decode_any(settled.result)
+            return None, False
+        return decode_any(settled.result), True
 
     async def _settled(self, job: JobId) -> Settled | None:
         future = self._asked.get(job)

@@ -127,7 +127,7 @@ class WorkerContextHost:
 
     def previous_run_sync(self, job: ClaimedJob) -> PreviousRun | None:
         """Return the same to a thread."""
-        return wait_on_loop(self.previous_run(job), self._loop, "ctx.previous_run()")
+        return wait_on_loop(self.previous_run(job), self._loop, "await ctx.previous_run()")
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success into the user's transaction."""

@@ -18,7 +18,13 @@ from windlass._worker.child_process.pool import outcome_of_error
 from windlass._worker.run.error_text import attempt_error_of
 from windlass._worker.run.exception_groups import deciding_error, group_forbids_retry
 from windlass._worker.run.execution import Execution, StopCause
-from windlass.errors import ChildNotStarted, DefinitionError, PayloadError, ProgramFailed
+from windlass.errors import (
+    ChildNotStarted,
+    DefinitionError,
+    PayloadError,
+    ProgramFailed,
+    ResultsUnavailable,
+)
 
 __all__ = ["FARTHEST", "ErrorOutcomes", "UnfitArguments", "stopped_outcome"]
 
@@ -69,14 +75,14 @@ class ErrorOutcomes:
         match deciding_error(error, functools.partial(self._bars, run)):
             case Exception() as said if (kept := outcome_of_error(said)) is not None:
                 return kept
-            case ChildNotStarted():
-                return core.Missing(self.describe(run, error))
             case UnfitArguments(__cause__=Exception() as cause):
                 told = self.describe(run, cause, trace=not isinstance(cause, PayloadError))
                 hopeless = isinstance(cause, DefinitionError) or not is_json(run.job.payload)
                 return core.GaveUp(told) if hopeless else core.Misfit(told)
             case asyncio.CancelledError():
                 return self._cancelled(run, error)
+            case ResultsUnavailable() | ChildNotStarted() as said:
+                return self._not_now(run, error, said)
             case Retry(after=wish):
                 after = None if wish is None else min(wish, FARTHEST)
                 return core.Raised(self.describe(run, error), after)
@@ -95,6 +101,12 @@ class ErrorOutcomes:
                 return self._raised(run, error)
             case _:
                 return core.Crashed(self.describe(run, error))
+
+    def _not_now(self, run: Execution, error: BaseException, said: Exception) -> Outcome:
+        """Return how a run ends that this worker cannot carry out at this time."""
+        if isinstance(said, ResultsUnavailable):
+            return core.Interrupted()
+        return core.Missing(self.describe(run, error))
 
     def _cancelled(self, run: Execution, error: BaseException) -> Outcome:
         if run.why is not None:

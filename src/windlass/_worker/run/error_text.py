@@ -6,13 +6,20 @@ import traceback
 from collections.abc import Collection, Sequence
 from types import TracebackType
 
+from windlass._core.flows.pending import Wanted
 from windlass._core.job.job import AttemptError, ClaimedJob
 from windlass._core.values.redaction import redacted_text
 from windlass._plugins.names import plugin_of
 from windlass._worker.run.exception_groups import leaf_errors
 from windlass.errors import ProgramFailed, UnknownTask
 
-__all__ = ["attempt_error_of", "exception_name", "truncate_middle", "unknown_task_error"]
+__all__ = [
+    "attempt_error_of",
+    "exception_name",
+    "missing_results",
+    "truncate_middle",
+    "unknown_task_error",
+]
 
 _KIND = 256
 _LOOKED_THROUGH = 4
@@ -40,6 +47,16 @@ def unknown_task_error(job: ClaimedJob, known: Collection[str]) -> AttemptError:
         "PluginUnknown",
         f"Plugin {plugin!r}, which brings task {job.task!r}, is not installed in this worker. "
         f"Install it in the app of every worker of queue {job.queue!r}, or remove its schedules.",
+    )
+
+
+def missing_results(missing: Sequence[Wanted]) -> str:
+    """Return why a member cannot run without results of jobs that did not succeed."""
+    places = ", ".join(dict.fromkeys(str(one.place[0]) for one in missing))
+    jobs = ", ".join(dict.fromkeys(one.source for one in missing))
+    return (
+        f"there is no result for {places}: job {jobs} did not succeed, and this job waits for its "
+        f"end alone. Let the parameter take None, as in `T | None`, or leave ended(...) out"
     )
 
 

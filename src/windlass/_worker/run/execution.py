@@ -97,8 +97,8 @@ class Execution(CancelToken, kw_only=True):
         """Add the facts that its handler has noted in a child process."""
         self.metadata = {**(self.metadata or {}), **metadata}
 
-    def close(self, outcome: Outcome) -> Outcome:
-        """Take no more jobs, and return the outcome with those that were added to a success."""
+    def with_added(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the jobs that were added to a success. The run is closed."""
         added = self.take_added()
         if type(outcome) is not Succeeded:  # one that is committed already: its jobs are, too
             return outcome

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from windlass._core.flows.pending import has_pending
+from windlass._core.flows.pending import Wanted, has_pending
 from windlass._core.job import outcome as core
+from windlass._core.job.control import GiveUp
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import RUN
@@ -29,7 +30,7 @@ from windlass._worker.run.error_outcomes import (
     UnfitArguments,
     stopped_outcome,
 )
-from windlass._worker.run.error_text import unknown_task_error
+from windlass._worker.run.error_text import missing_results, unknown_task_error
 from windlass._worker.run.execution import (
     ActiveRuns,
     EndedRuns,
@@ -43,6 +44,7 @@ from windlass._worker.run.execution import (
 from windlass._worker.run.loop_exits import find_exited_claims
 from windlass._worker.run.soft_timeout import call_handler
 from windlass._worker.run.threads import ThreadPool
+from windlass.errors import PayloadError
 
 if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
@@ -181,7 +183,10 @@ class Runner:
         """
         try:
             if self._worker is not None:
-                run.take(await self._worker.arguments.fill(run.job))
+                filled = await self._worker.arguments.fill(run.job)
+                run.take(filled.job)
+                if filled.missing:
+                    self._check_missing(run, filled.missing)
         except BaseException as error:  # noqa: BLE001 -- a run must end in every case
             if run.why is None and not is_retryable(error):
                 self._end(run, self._errors.judge(run, error))
@@ -189,6 +194,16 @@ class Runner:
                 self._end(run, stopped_outcome(run.why or StopCause.INTERRUPT, started=False))
             return
         await self._live(run)
+
+    def _check_missing(self, run: Execution, missing: Sequence[Wanted]) -> None:
+        """Give up a job that cannot do without a result: another attempt would not have it."""
+        task = self._tasks.by_name.get(run.job.task)
+        if task is None:
+            return
+        try:
+            task.codec.decode(run.job.payload)
+        except PayloadError as error:
+            raise GiveUp(missing_results(missing)) from error
 
     async def _live(self, run: Execution) -> None:
         job = run.job
@@ -249,8 +264,9 @@ class Runner:
     def _end(self, run: Execution, outcome: Outcome) -> None:
         """Hand the run on, then free its slot."""
         job, parts = run.job, self._worker
+        run.closed = True  # before the look: see `CancelToken.add`
         if run.added is not None:  # a call less per job
-            outcome = run.close(outcome)
+            outcome = run.with_added(outcome)
         note = None
         if parts is not None and parts.progress.used:  # a call less per job
             note = parts.progress.take(job.claim)

@@ -18,16 +18,16 @@ __all__ = ["Return", "ThreadPool", "wait_on_loop"]
 T = TypeVar("T")
 
 
-def wait_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, call: str) -> T:
-    """Run ``work`` on the worker's event loop, for a handler on a thread. ``call``: what a
-    coroutine awaits instead; it would wait for itself here.
+def wait_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, instead: str) -> T:
+    """Run ``work`` on the worker's event loop, for a handler on a thread. ``instead``: what a
+    coroutine writes; it would wait for itself here.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
     work.close()
-    message = f"this call blocks the event loop: write `await {call}` in a coroutine"
+    message = f"this call blocks the event loop: write `{instead}` in a coroutine"
     raise WindlassError(message)
 
 

@@ -38,14 +38,14 @@ from windlass.testing.conformance.admin.secret import SecretConformance
 from windlass.testing.conformance.admin.sort import SortConformance
 from windlass.testing.conformance.admin.tasks import TaskCountConformance
 from windlass.testing.conformance.copy.dump import DumpConformance
+from windlass.testing.conformance.copy.flows import CopyFlowsConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
-from windlass.testing.conformance.flows.actions import (
-    FlowCancelConformance,
-    FlowKeepConformance,
-    FlowRetryConformance,
-)
+from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
+from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
+from windlass.testing.conformance.flows.keep import FlowKeepConformance
+from windlass.testing.conformance.flows.sealed import FlowSealConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
 from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
@@ -126,6 +126,7 @@ __all__ = [
     "ConcurrencyConformance",
     "CoolDownConformance",
     "CooldownEndConformance",
+    "CopyFlowsConformance",
     "DeleteConformance",
     "DrainConformance",
     "DueConformance",
@@ -140,11 +141,13 @@ __all__ = [
     "FireConformance",
     "FirstStartConformance",
     "FlowAddedConformance",
+    "FlowAgainConformance",
     "FlowCancelConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
     "FlowKeepConformance",
     "FlowRetryConformance",
+    "FlowSealConformance",
     "FlowStartConformance",
     "FollowUpConformance",
     "GaugeConformance",
@@ -275,12 +278,15 @@ ALL: tuple[type, ...] = (
     RollupConformance,
     CompactionConformance,
     GaugeConformance,
+    CopyFlowsConformance,
     DumpConformance,
     RestoreConformance,
     FlowStartConformance,
+    FlowSealConformance,
     FlowEndConformance,
     FlowFailureConformance,
     FlowAddedConformance,
+    FlowAgainConformance,
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,

@@ -176,8 +176,8 @@ class RecordsRepeats(MemoryFlows):
 class FlowsNeverExpire(FlowRows):
     """Flows are stored without their expiry."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
-        return super().add(asked, now, None)
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
+        return super().add(replace(asked, expires=None), now)
 
 
 @fails(FlowCancelConformance.test_a_blocked_member_is_cancelled_at_once)

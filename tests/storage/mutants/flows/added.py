@@ -98,3 +98,21 @@ class ListsAddedJobs(MemoryFlows):
         members = self._db.flows.by_id[flow].parts[part].members
         rows = [self._db.rows[seq] for seq in members]
         return [Member(row.seq, row.asked.id, row.state, row.blocked) for row in rows]
+
+
+@fails(FlowAddedConformance.test_an_added_job_whose_id_is_stored_counts_for_nothing)
+class TakesJobsIn(MemoryDatabase):
+    """A stored job joins the flow of a member that names its id."""
+
+    def join_later(self, job: JobId | None, part: MemoryPart, now: datetime) -> None:
+        stored = [row for row in self.rows.values() if row.asked.task == "stored"]
+        super().join_later(stored[0].asked.id if job is None else job, part, now)
+
+
+@fails(FlowAddedConformance.test_the_answer_names_the_jobs_that_were_not_stored)
+class HidesWhatIsCancelled(ApplyRules):
+    """The answer does not name the jobs that a cancelled flow refused."""
+
+    def follow_all(self, row: JobRow, then: Sequence[NewJob], verb: Verb) -> None:
+        super().follow_all(row, then, verb)
+        self._left_out.clear()

@@ -48,8 +48,8 @@ class SettlesNothing(FlowRules):
 class WaitsForOnePart(FlowRows):
     """A part waits for the first end of those before it."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
-        flow = super().add(asked, now, expires_at)
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
+        flow = super().add(asked, now)
         for part in flow.parts:
             part.gate.waiting = min(part.gate.waiting, 1)
         return flow
@@ -197,9 +197,9 @@ class FlowsSucceedAlways(FlowRows):
 class _Redrawn(FlowRows):
     """Flows whose parts are stored otherwise than they were given."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
         parts = tuple(self.redraw(part) for part in asked.parts)
-        return super().add(replace(asked, parts=parts), now, expires_at)
+        return super().add(replace(asked, parts=parts), now)
 
     def redraw(self, part: NewPart) -> NewPart:
         return part

@@ -13,7 +13,7 @@ from windlass._core.job.job import FlowId, FlowPlace, NewJob
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
-from windlass._storage.memory.io.rows import JobRow
+from windlass._storage.memory.io.rows import JobRow, expiry_of
 from windlass._storage.protocol.flows import FlowGraph, Member, StartedFlow
 from windlass.testing.conformance import FlowStartConformance
 
@@ -66,8 +66,8 @@ class AnswersRepeatsByKey(MemoryFlows):
 class ForgetsKeys(FlowRows):
     """Flows are stored without their keys."""
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
-        return super().add(replace(asked, key=None), now, expires_at)
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
+        return super().add(replace(asked, key=None), now)
 
 
 @fails(FlowStartConformance.test_a_held_key_of_a_job_refuses_the_whole_flow)
@@ -168,9 +168,8 @@ class ExpiresWhileBlocked(MemoryDatabase):
     """The expiry of a blocked job counts from its flow's start."""
 
     def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
-        expires_at = row.expires_at
         super().unblock(row, since, now)
-        row.expire(expires_at)
+        row.expire(expiry_of(row.asked, row.created_at))
 
 
 @fails(FlowStartConformance.test_a_member_whose_turn_comes_is_ordered_by_the_start_of_its_flow)
@@ -179,3 +178,11 @@ class QueuesUpAgain(MemoryDatabase):
 
     def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
         super().unblock(row, now, now)
+
+
+@fails(FlowStartConformance.test_of_flows_with_one_key_or_id_in_a_call_the_first_is_started)
+class ChecksAllFlowsOfACall(MemoryFlows):
+    """The jobs of flows that are not stored are checked, too."""
+
+    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+        return [*flows]

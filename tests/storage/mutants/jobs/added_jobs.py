@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
+from windlass._core.job.job import JobId
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._storage.memory.io.rows import JobRow
@@ -116,3 +117,11 @@ class WakesForTheFirstJob(MemoryJobs):
         answers = self._endings.end_all(transitions, now)
         self._db.wake({one.then[0].queue for one in transitions if one.then})
         return Applied(now, answers)
+
+
+@fails(AddedJobConformance.test_the_answer_names_the_jobs_that_were_not_stored)
+class NamesHeldJobsAlone(ApplyRules):
+    """The answer does not name a job whose id was stored before."""
+
+    def take_left_out(self) -> list[JobId]:
+        return [job for job in super().take_left_out() if job not in self._db.by_id]

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
+from windlass._core.job.job import FlowPlace
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict
 from windlass._core.limits.limit import lane_key
@@ -18,11 +19,12 @@ from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rollups import RollupRow
 from windlass._storage.memory.io.rows import JobRow, LastClaim, QueueRow
 from windlass._storage.protocol.actions import AuditRecord
-from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.copy import CopiedRecord, HeldMember, StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
-from windlass._storage.shared.restored_job import asked_of
+from windlass._storage.shared.restored_job import asked_of, require_flows
 from windlass.errors import LimitUnknown
 
 __all__ = ["MemoryCopy"]
@@ -49,15 +51,36 @@ class MemoryCopy:
             unique=unique and replace(unique, on_conflict=OnConflict.REUSE),
             key_until=row.key_until if held else None,
             ended=row.ended,
+            held=self._held(row),
             history=tuple(row.history),
             logs=tuple(chunk for _, chunk in self._db.diary.chunks(row.seq)),
         )
+
+    def _held(self, row: JobRow) -> HeldMember | None:
+        if row.flow is None:
+            return None
+        part, asked = self._db.part_of(row), row.asked
+        ended: Literal["stopped", "skipped"] | None = None
+        if row.seq in part.stopped or row.seq in part.skipped:
+            ended = "stopped" if row.seq in part.stopped else "skipped"
+        elif not row.blocked:
+            return None
+        return HeldMember(ended=ended, at=asked.at, delay=asked.delay, expires=asked.expires)
+
+    async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
+        with self._db.view():
+            further = (flow for flow in self._db.flows.by_id.values() if flow.number > after)
+            return [
+                FlowGraph(flow.to_record(), [part.to_record() for part in flow.parts])
+                for flow in islice(further, limit)
+            ]
 
     # --- in -----------------------------------------------------------------------------------
 
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
         with self._db.moment() as now:
             self._require_limits(things)
+            self._require_flows(things)
             new = sum(self._restore(thing, now) for thing in things)
         self._db.wake()
         return new
@@ -75,11 +98,21 @@ class MemoryCopy:
                 if name not in specs:
                     raise LimitUnknown(name, specs)
 
+    def _require_flows(self, things: Sequence[CopiedRecord]) -> None:
+        """Refuse members whose flows are neither here nor among these, before anything is
+        stored.
+        """
+        known = {*self._db.flows.by_id}
+        known |= {thing.flow.id for thing in things if isinstance(thing, FlowGraph)}
+        require_flows(things, known)
+
     def _restore(self, thing: CopiedRecord, now: datetime) -> bool:
         """Store one thing; False: it was here already."""
         match thing:
             case StoredJob():
                 return self._restore_job(thing, now)
+            case FlowGraph():
+                return self._restore_flow(thing)
             case Rollup():
                 return self._restore_rollup(thing)
             case QueueRecord():
@@ -99,13 +132,28 @@ class MemoryCopy:
         row = _row(stored)
         self._db.keep(row)
         self._restore_key(row, stored, now)
-        if row.state is State.WAITING:
+        if stored.job.flow is not None:
+            self._join(row, stored, stored.job.flow)
+        if row.state is State.WAITING and not row.blocked:
             self._db.stand(row, row.due, now)
         elif row.state is State.RUNNING:
             self._db.running[row.seq] = row
         for chunk in stored.logs:
             moved = replace(chunk, claim=replace(chunk.claim, seq=row.seq))
             self._db.diary.keep_chunk(row.seq, moved)
+        return True
+
+    def _join(self, row: JobRow, stored: StoredJob, place: FlowPlace) -> None:
+        held = None if stored.held is None else stored.held.ended or "blocked"
+        self._db.flows.by_id[place.flow].parts[place.part].take(row.seq, held)
+        row.join(place)
+        if held == "blocked":
+            row.block()
+
+    def _restore_flow(self, graph: FlowGraph) -> bool:
+        if graph.flow.id in self._db.flows.by_id:
+            return False
+        self._db.flows.restore(graph.flow, graph.parts)
         return True
 
     def _restore_key(self, row: JobRow, stored: StoredJob, now: datetime) -> None:

@@ -14,7 +14,6 @@ from windlass._core.flows.flow import (
 )
 from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
-from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
@@ -38,6 +37,8 @@ __all__ = ["MemoryFlows"]
 class MemoryFlows:
     """A `FlowStore`."""
 
+    portion = 20_000
+
     def __init__(self, database: MemoryDatabase, rules: FlowRules, actions: MemoryActions) -> None:
         self._db = database
         self._rules = rules
@@ -46,15 +47,27 @@ class MemoryFlows:
     # --- starting -------------------------------------------------------------------------------
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        return self.start_all(flows)
+
+    def start_all(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        """Store flows, all or none."""
         with self._db.moment() as now:
-            new = [flow for flow in flows if self._stored(flow) is None]
-            jobs = [job for flow in new for _, job in flow.jobs]
-            require_room(self._db, jobs, now)
-            self._db.gates.require(jobs)
-            self._require_free(jobs, now)
+            self._require(flows, now)
             answers = [self._start(flow, now) for flow in flows]
         self._db.wake()
         return answers
+
+    def preview(self, flow: NewFlow) -> StartedFlow | None:
+        """Return the answer to a flow that would not be stored; raise what `start` would."""
+        with self._db.moment() as now:
+            self._require([flow], now)
+        return self._stored(flow)
+
+    def _require(self, flows: Sequence[NewFlow], now: datetime) -> None:
+        jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
+        require_room(self._db, jobs, now)
+        self._db.gates.require(jobs)
+        self._require_free(jobs, now)
 
     def _stored(self, flow: NewFlow) -> StartedFlow | None:
         """Return the answer to a flow that is not to be stored."""
@@ -62,6 +75,18 @@ class MemoryFlows:
             return StartedFlow(flow.id, created=True, repeated=True)
         holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
         return None if holder is None else StartedFlow(holder.asked.id, created=False)
+
+    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+        """Return the flows that are to be stored. Of those with one id or key it is the first."""
+        new: list[NewFlow] = []
+        ids, keys = set[FlowId](), set[str]()
+        for flow in flows:
+            if flow.id not in ids and flow.key not in keys and self._stored(flow) is None:
+                new.append(flow)
+                ids.add(flow.id)
+                if flow.key is not None:
+                    keys.add(flow.key)
+        return new
 
     def _require_free(self, jobs: Sequence[NewJob], now: datetime) -> None:
         """Refuse ids that are stored and keys that are held, also by a job of the same call."""
@@ -80,21 +105,56 @@ class MemoryFlows:
         stored = self._stored(asked)  # again: an earlier one of the call may hold the key
         if stored is not None:
             return stored
-        expires_at = None if asked.expires is None else add_clamped(now, asked.expires)
-        flow = self._db.flows.add(asked, now, expires_at)
-        for number, job in asked.jobs:
-            part = flow.parts[number]
-            row = self._db.add_member(job, FlowPlace(asked.id, number), now)
-            part.members.append(row.seq)
-            part.counts.add("total", 1)
-            part.counts.add("open", 1)
-            part.block(row.seq)
+        flow = self._db.flows.add(asked, now)
+        self._add_jobs(flow, asked.jobs, now)
         for part in flow.parts:
             self._db.flows.spread(part, now)
         for part in flow.parts:
             if not part.asked.after:
                 self._rules.settle_part(part, len(part.members), now)
         return StartedFlow(asked.id, created=True)
+
+    def _add_jobs(
+        self, flow: MemoryFlow, jobs: Sequence[tuple[int, NewJob]], now: datetime
+    ) -> None:
+        """Store jobs, all of them blocked."""
+        for number, job in jobs:
+            part = flow.parts[number]
+            row = self._db.add_member(job, FlowPlace(flow.asked.id, number), now)
+            part.members.append(row.seq)
+            part.counts.add("total", 1)
+            part.counts.add("open", 1)
+            part.block(row.seq)
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+    ) -> bool:
+        with self._db.moment() as now:
+            found = self._db.flows.by_id.get(flow)
+            if found is None or found.cancelled:
+                return False
+            if not found.sealed or any(job.id in self._db.by_id for _, job in jobs[:1]):
+                return True  # a repeated call
+            given = [job for _, job in jobs]
+            require_room(self._db, given, now)
+            self._db.gates.require(given)
+            self._require_free(given, now)
+            self._add_jobs(found, jobs, now)
+            found.extend(now)
+            if last:
+                self._unseal(found, now)
+        self._db.wake()
+        return True
+
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        flow.unseal(now)
+        flow.open_roots()
+        for part in flow.parts:
+            self._db.flows.spread(part, now)
 
     async def settle(self, limit: int) -> int:
         with self._db.moment() as now:
@@ -131,7 +191,7 @@ class MemoryFlows:
         return ActionResult.DONE
 
     def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
-        if flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
+        if flow.sealed or flow.state in (FlowState.RUNNING, FlowState.SUCCEEDED):
             return ActionResult.WRONG_STATE
         if flow.asked.key is not None and flow.asked.key in self._db.flows.keys:
             return ActionResult.CONFLICT
@@ -144,6 +204,7 @@ class MemoryFlows:
             part = self._db.part_of(row)
             if row.is_terminal() and seq not in part.stopped and seq not in part.skipped:
                 self._actions.requeue_one(row, now)
+        self._rules.reopen(flow, now)
         return ActionResult.DONE
 
     # --- looking --------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
 
 import msgspec
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -23,10 +25,13 @@ from windlass._core.flows.part import (
     MemberEnd,
     Tidings,
     decide,
+    first_gate,
     is_due,
+    standings,
     tidings,
 )
 from windlass._core.job.job import FlowId
+from windlass._core.values.instants import add_clamped
 
 __all__ = ["FlowRows", "MemoryFlow", "MemoryPart"]
 
@@ -104,6 +109,17 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
         self.counts.add("failed", -1)
         self.counts.add("cancelled", 1)
 
+    def restore(self, stored: PartRecord, gate: Gate, told: Tidings) -> None:
+        """Stand as in another storage. Its jobs come later."""
+        counted = {name: getattr(stored, name) for name in Counts.__struct_fields__}
+        self.counts, self.gate, self.told = Counts(**counted), gate, told
+
+    def take(self, seq: int, held: Literal["blocked", "stopped", "skipped"] | None) -> None:
+        """Take a job of another storage, which is counted already."""
+        self.members.append(seq)
+        if held is not None:
+            getattr(self, held)[seq] = None
+
     def to_record(self) -> PartRecord:
         asked = self.asked
         return PartRecord(
@@ -129,11 +145,35 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     state: FlowState = FlowState.RUNNING
     ended_at: datetime | None = None
     cancelled: bool = False
+    sealed: bool = False
     swept: int = 0
     """The number of members that a cancel has reached."""
 
-    def end(self, state: FlowState, at: datetime | None) -> None:
+    def end(self, state: FlowState, at: datetime) -> None:
         self.state, self.ended_at = state, at
+
+    def restore(self, record: FlowRecord) -> None:
+        self.state, self.ended_at = record.state, record.ended_at
+        self.cancelled, self.expires_at = record.cancel_requested, record.expires_at
+
+    def run_again(self, now: datetime) -> None:
+        """Let an ended flow continue. It has all its time again."""
+        if self.ended_at is not None:
+            self.state, self.ended_at = FlowState.RUNNING, None
+            self.expires_at = _instant_after(now, self.asked.expires)
+
+    def extend(self, now: datetime) -> None:
+        """Give a sealed flow time for its next jobs."""
+        self.expires_at = _instant_after(now, SEALED_FOR)
+
+    def unseal(self, now: datetime) -> None:
+        self.sealed, self.expires_at = False, _instant_after(now, self.asked.expires)
+
+    def open_roots(self) -> None:
+        """Let the parts wait only for each other, not for the rest of the flow."""
+        for part in self.parts:
+            if not part.asked.after:
+                part.gate.open()
 
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept = cancelled, 0
@@ -160,7 +200,9 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
             ended_at=self.ended_at,
             key=asked.key,
             cancel_requested=self.cancelled,
+            sealed=self.sealed,
             expires_at=self.expires_at,
+            expires=asked.expires,
             tenant=asked.tenant,
             **{name: sum(getattr(one, name) for one in counts) for name in names},
         )
@@ -179,17 +221,18 @@ class FlowRows:
         """Cancelled flows with members that the cancel has not reached."""
         self._last = 0
 
-    def add(self, asked: NewFlow, now: datetime, expires_at: datetime | None) -> MemoryFlow:
+    def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
         """Keep a flow. Its parts have no jobs yet."""
         self._last += 1
         flow = MemoryFlow(
             number=self._last,
             asked=msgspec.structs.replace(asked, jobs=()),
             created_at=now,
-            expires_at=expires_at,
+            expires_at=_instant_after(now, SEALED_FOR if asked.sealed else asked.expires),
+            sealed=asked.sealed,
         )
         for number, part in enumerate(asked.parts):
-            gate = Gate(waiting=len(part.after))
+            gate = first_gate(part, sealed=asked.sealed)
             flow.parts.append(
                 MemoryPart(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
             )
@@ -197,16 +240,28 @@ class FlowRows:
                 flow.parts[edge.part].feeds.append((number, edge.strict))
         self.by_id[asked.id] = flow
         if asked.key is not None:
-            self.keys[asked.key] = flow
+            self.keys.setdefault(asked.key, flow)
         return flow
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        """Keep a flow as it was in another storage, without its jobs."""
+        flow = self.add(_asked_of(record, parts), record.created_at)
+        flow.restore(record)
+        where = standings(record, parts)
+        for part, stored, (gate, told, _) in zip(flow.parts, parts, where, strict=True):
+            part.restore(stored, gate, told)
+            self.look(part)
+        if record.state is not FlowState.RUNNING:
+            self._free_key(flow)
+        elif record.cancel_requested:
+            self.sweeping[record.id] = flow
 
     def remove(self, flow: MemoryFlow) -> None:
         del self.by_id[flow.asked.id]
         self.sweeping.pop(flow.asked.id, None)
         for part in flow.parts:
             self.due.pop((flow.asked.id, part.number), None)
-        if flow.asked.key is not None and self.keys.get(flow.asked.key) is flow:
-            del self.keys[flow.asked.key]
+        self._free_key(flow)
 
     def spread(self, part: MemoryPart, now: datetime) -> None:
         """Pass on what has changed at a part, as far as parts without jobs pass it on themselves.
@@ -236,16 +291,40 @@ class FlowRows:
             self.due.pop(place, None)
 
     def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
-        key = flow.asked.key
         if not end.over:
-            flow.end(FlowState.RUNNING, None)
-            if key is not None:
-                self.keys.setdefault(key, flow)
+            flow.run_again(now)
+            if flow.asked.key is not None:
+                self.keys.setdefault(flow.asked.key, flow)
             return
         failed = FlowState.CANCELLED if flow.cancelled else FlowState.FAILED
         flow.end(failed if end.broken else FlowState.SUCCEEDED, now)
+        self._free_key(flow)
+
+    def _free_key(self, flow: MemoryFlow) -> None:
+        key = flow.asked.key
         if key is not None and self.keys.get(key) is flow:
             del self.keys[key]
 
     def running(self) -> Iterator[MemoryFlow]:
         return (flow for flow in self.by_id.values() if flow.state is FlowState.RUNNING)
+
+
+def _asked_of(flow: FlowRecord, parts: Sequence[PartRecord]) -> NewFlow:
+    asked = [
+        NewPart(name=one.name, kind=one.kind, task=one.task, when=one.when, after=one.after)
+        for one in parts
+    ]
+    return NewFlow(
+        id=flow.id,
+        name=flow.name,
+        parts=tuple(asked),
+        jobs=(),
+        key=flow.key,
+        tenant=flow.tenant,
+        expires=flow.expires,
+        sealed=flow.sealed,
+    )
+
+
+def _instant_after(now: datetime, span: timedelta | None) -> datetime | None:
+    return None if span is None else add_clamped(now, span)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from windlass._core.flows.flow import FlowState
 from windlass._core.flows.part import Decision, MemberEnd
 from windlass._core.job.state import State
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
@@ -11,6 +12,9 @@ from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 
 __all__ = ["FlowRules"]
+
+_REOPENED = 100
+"""Members that one retry blocks again at once. The others follow by `FlowRules.settle`."""
 
 
 class FlowRules:
@@ -60,6 +64,14 @@ class FlowRules:
         self._db.flows.look(part)
         return len(blocked)
 
+    def reopen(self, flow: MemoryFlow, now: datetime) -> None:
+        """Let a retried flow run from this write on: block at least one of its members again."""
+        while flow.state is not FlowState.RUNNING:
+            due = next((part for part in flow.parts if part.is_due), None)
+            if due is None:
+                return  # the keys of all its members are held by others
+            self.settle_part(due, _REOPENED, now)
+
     def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
         unique = row.asked.unique
         holder = None if unique is None else self._db.holder(unique.key, now)
@@ -95,6 +107,8 @@ class FlowRules:
     def cancel(self, flow: MemoryFlow, now: datetime) -> None:
         """Mark a flow. Its members follow in portions."""
         flow.mark_cancelled(cancelled=True)
+        if flow.sealed:
+            flow.open_roots()  # the rest will not come
         self._db.flows.sweeping[flow.asked.id] = flow
         for part in flow.parts:
             self._db.flows.spread(part, now)

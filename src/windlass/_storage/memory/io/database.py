@@ -169,6 +169,7 @@ class MemoryDatabase:
     def add_member(self, asked: NewJob, place: FlowPlace, now: datetime) -> JobRow:
         """Keep a job of a flow, blocked."""
         row = JobRow.of(asked, now=now)
+        row.expire(None)  # it counts from its turn
         row.join(place)
         self.keep(row)
         self.take_key(row, now)
@@ -231,11 +232,12 @@ class MemoryDatabase:
         return self.flows.by_id[row.flow.flow].parts[row.flow.part]
 
     def join_later(self, job: JobId | None, part: MemoryPart, now: datetime) -> None:
-        """Let a job that was just stored join the part that expects it; None: it was left out."""
+        """Let a job that was just stored join the part that expects it; None: it was not stored."""
         if job is None:
             part.expect(-1)
             self.flows.spread(part, now)
-        elif (row := self.by_id[job]).flow is None:
+        else:
+            row = self.by_id[job]
             row.join(FlowPlace(part.flow.asked.id, part.number, added=True))
             part.members.append(row.seq)
 

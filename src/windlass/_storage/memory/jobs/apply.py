@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from windlass._core.job.job import Attempt, NewJob
+from windlass._core.job.job import Attempt, JobId, NewJob
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
@@ -34,6 +34,7 @@ class ApplyRules:
         self._db = database
         self._following: list[tuple[NewJob, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
+        self._left_out: list[JobId] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
@@ -45,10 +46,18 @@ class ApplyRules:
             self.retake_key(row, now)
         following, self._following = self._following, []
         for job, part in following:
-            created = insert(self._db, job, now).created
+            inserted = insert(self._db, job, now)
+            stored = inserted.created and not inserted.repeated
+            if not stored:
+                self._left_out.append(job.id)
             if part is not None:
-                self._db.join_later(job.id if created else None, part, now)
+                self._db.join_later(job.id if stored else None, part, now)
         return answers
+
+    def take_left_out(self) -> list[JobId]:
+        """Return the jobs that were to follow, and that the last call did not store."""
+        left_out, self._left_out = self._left_out, []
+        return left_out
 
     def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
         """Judge one transition, and do what it says if its claim holds."""
@@ -130,6 +139,7 @@ class ApplyRules:
         if row.flow is not None and verb is Verb.SUCCEED:
             part = self._db.part_of(row)
             if part.is_cancelled:
+                self._left_out.extend(job.id for job in then)
                 return
             part.expect(len(then))
         for job in then:

@@ -110,9 +110,10 @@ class MemoryJobs:
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
             answers = self._endings.end_all(transitions, now)
+            left_out = self._endings.take_left_out()
             self._flows.settle(SETTLED_BY_APPLY, now)
         self._db.wake()
-        return Applied(now, answers)
+        return Applied(now, answers, left_out)
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
         with self._db.view() as now:

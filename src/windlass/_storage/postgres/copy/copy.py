@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 import asyncpg
 import msgspec
 
-from windlass._core.job.job import Attempt, JobId
+from windlass._core.flows.flow import PartRecord
+from windlass._core.job.job import Attempt, FlowId, JobId
 from windlass._core.job.state import Verb
 from windlass._core.stats.rollup import Rollup
+from windlass._storage.postgres.copy.flows import (
+    PartIds,
+    flow_rows,
+    held_of,
+    member_columns,
+    part_rows,
+)
 from windlass._storage.postgres.copy.restore import (
     audit_row,
     budget_row,
@@ -21,6 +29,7 @@ from windlass._storage.postgres.copy.restore import (
     queue_row,
     rollup_rows,
 )
+from windlass._storage.postgres.flows.flows import flow_of, part_of
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
@@ -29,11 +38,12 @@ from windlass._storage.postgres.journal import chunk_of, event_args
 from windlass._storage.postgres.limits.limits import limit_error_of
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.shared.restored_job import require_flows
 from windlass._storage.shared.sql_files import load_sql
-from windlass.errors import StorageError
 
 __all__ = ["PostgresCopy"]
 
@@ -41,6 +51,9 @@ _SQL = load_sql("windlass._storage.postgres.sql", "copy.sql")
 _DUMP, _DUMP_HISTORY, _DUMP_LOGS = _SQL["dump"], _SQL["dump_history"], _SQL["dump_logs"]
 _JOBS, _TRACES, _ROLLUPS = _SQL["restore_jobs"], _SQL["restore_traces"], _SQL["restore_rollups"]
 _QUEUES, _GATES = _SQL["restore_queues"], _SQL["restore_gates"]
+_DUMP_FLOWS, _FLOWS = _SQL["dump_flows"], _SQL["restore_flows"]
+_PARTS_OF_FLOWS = _SQL["parts_of_flows"]
+_PARTS = load_sql("windlass._storage.postgres.sql", "flows.sql")["parts"]
 _AUDITS, _EVENTS = _SQL["restore_audits"], _SQL["restore_events"]
 
 T = TypeVar("T")
@@ -59,7 +72,6 @@ class PostgresCopy:
 
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
         rows = await self._ask(_DUMP, self._db.instant(), after, limit)
-        _refuse_members(row["place"] is not None for row in rows)
         ids = {row["seq"]: JobId(row["id"].hex) for row in rows}
         history: defaultdict[int, list[Attempt]] = defaultdict(list)
         for row in await self._ask(_DUMP_HISTORY, list(ids)):
@@ -73,11 +85,20 @@ class PostgresCopy:
                 unique=job.unique,
                 key_until=row["key_until"],
                 ended=_ended_of(row),
+                held=held_of(row),
                 history=tuple(history[row["seq"]]),
                 logs=tuple(logs[row["seq"]]),
             )
             for row in rows
         ]
+
+    async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
+        sql = self._db.sql(_DUMP_FLOWS)
+        rows = await self._db.fetch_aside(sql, self._db.instant(), after, limit)
+        parts: defaultdict[int, list[PartRecord]] = defaultdict(list)
+        for row in await self._ask(_PARTS, [row["number"] for row in rows]):
+            parts[row["flow"]].append(part_of(row))
+        return [FlowGraph(flow_of(row), parts[row["number"]]) for row in rows]
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -94,8 +115,8 @@ class PostgresCopy:
         return new
 
     async def _restore(self, connection: asyncpg.Connection, things: Sequence[CopiedRecord]) -> int:
-        _refuse_members(one.job.flow is not None for one in _only(StoredJob, things))
-        new = await self._restore_jobs(connection, _only(StoredJob, things))
+        new = await self._restore_flows(connection, _only(FlowGraph, things))
+        new += await self._restore_jobs(connection, _only(StoredJob, things))
         lists: tuple[tuple[str, Iterable[Mapping[str, object]]], ...] = (
             (_GATES, map(budget_row, _only(LimitState, things))),
             (_QUEUES, map(queue_row, _only(QueueRecord, things))),
@@ -111,12 +132,33 @@ class PostgresCopy:
             new += await connection.fetchval(self._db.sql(_EVENTS), *event_args(events))
         return new
 
+    async def _restore_flows(
+        self, connection: asyncpg.Connection, flows: Sequence[FlowGraph]
+    ) -> int:
+        if not flows:
+            return 0
+        texts = _text(flow_rows(flows)), _text(part_rows(flows))
+        new: int = await connection.fetchval(self._db.sql(_FLOWS), *texts)
+        return new
+
+    async def _parts_of(
+        self, connection: asyncpg.Connection, stored: Sequence[StoredJob]
+    ) -> PartIds:
+        """Return the parts of these members, whose flows must be stored."""
+        flows = {one.job.flow.flow for one in stored if one.job.flow is not None}
+        if not flows:
+            return {}
+        rows = await connection.fetch(self._db.sql(_PARTS_OF_FLOWS), [*flows])
+        require_flows(stored, {FlowId(row["flow"].hex) for row in rows})
+        return {(row["flow"].hex, row["number"]): row["id"] for row in rows}
+
     async def _restore_jobs(
         self, connection: asyncpg.Connection, stored: Sequence[StoredJob]
     ) -> int:
         if not stored:
             return 0
-        text = _text(map(job_row, stored))
+        parts = await self._parts_of(connection, stored)
+        text = _text(_whole_row(one, parts) for one in stored)
         rows = await connection.fetch(self._db.sql(_JOBS), self._db.instant(), text)
         ids = {row["id"].hex for row in rows}
         fresh = [one for one in stored if one.job.id in ids]
@@ -125,13 +167,10 @@ class PostgresCopy:
         return len(rows)
 
 
-def _refuse_members(members: Iterable[bool]) -> None:
-    """Refuse to copy a job of a flow: as a plain job it would not wait for the others."""
-    if any(members):
-        raise StorageError(
-            "The source has jobs that belong to flows, and flows cannot be copied yet. Let the "
-            "flows end, delete them, and copy again."
-        )
+def _whole_row(stored: StoredJob, parts: PartIds) -> Mapping[str, Any]:
+    place = stored.job.flow
+    more = {} if place is None else member_columns(stored, place, parts)
+    return {**job_row(stored), **more}
 
 
 def _only(kind: type[T], things: Sequence[CopiedRecord]) -> list[T]:

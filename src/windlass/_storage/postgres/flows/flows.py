@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     Edge,
     FlowRecord,
     FlowState,
     NewFlow,
     PartRecord,
 )
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
-from windlass._storage.postgres.flows.new_flows import KINDS, start_args
+from windlass._storage.postgres.flows.new_flows import KINDS, job_args, start_args
 from windlass._storage.postgres.io.connection import RETRY_SECONDS, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
 from windlass._storage.postgres.io.records import STATES, known_id
+from windlass._storage.postgres.io.rows import stored_span
 from windlass._storage.postgres.jobs.insert import check_size, raise_if_key_busy
 from windlass._storage.postgres.limits.limits import limit_error_of
 from windlass._storage.protocol.actions import ActionResult, AuditNote
@@ -36,12 +39,12 @@ from windlass._storage.protocol.flows import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass.errors import StoreBusy
 
-__all__ = ["PostgresFlows"]
+__all__ = ["PostgresFlows", "flow_of", "part_of"]
 
 _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
 _MEMBERS, _FIND, _ONE, _PARTS = _SQL["members"], _SQL["find"], _SQL["one"], _SQL["parts"]
-_PRUNE, _RECOUNT = _SQL["prune"], _SQL["recount"]
+_EXTEND, _PRUNE, _RECOUNT = _SQL["extend"], _SQL["prune"], _SQL["recount"]
 
 _STATES = tuple(FlowState)
 """State of a flow by the number it is stored as."""
@@ -53,6 +56,8 @@ _SECONDS_EACH = 0.002
 class PostgresFlows:
     """A `FlowStore`. Every operation is one statement, and so one transaction."""
 
+    portion = 20_000
+
     def __init__(self, database: PostgresDatabase) -> None:
         self._db = database
 
@@ -61,11 +66,36 @@ class PostgresFlows:
             return []
         jobs = [job for flow in flows for _, job in flow.jobs]
         check_size(jobs)
-        args = (self._db.instant(), self._db.durable, *start_args(flows))
+        rows, unsure = await self._store(_START, jobs, *start_args(flows))
+        return [
+            StartedFlow(FlowId(flow), created, repeated and not unsure)
+            for flow, created, repeated in rows
+        ]
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+    ) -> bool:
+        new = [job for _, job in jobs]
+        check_size(new)
+        kept = stored_span(SEALED_FOR)
+        rows, _ = await self._store(_EXTEND, new, _known(flow), last, kept, *job_args(jobs))
+        taken: bool = rows[0][0]
+        return taken
+
+    async def _store(
+        self, statement: str, jobs: Sequence[NewJob], *args: Any
+    ) -> tuple[Sequence[Row], bool]:
+        """Run a statement that stores jobs; whether an earlier try may have stored them."""
         try:
             # On a separate connection: keys may be under decision in an open transaction.
-            rows, unsure = await self._db.fetch_told(
-                self._db.sql(_START),
+            told = await self._db.fetch_told(
+                self._db.sql(statement),
+                self._db.instant(),
+                self._db.durable,
                 *args,
                 at_most=RETRY_SECONDS + len(jobs) * _SECONDS_EACH,
                 aside=True,
@@ -76,10 +106,7 @@ class PostgresFlows:
             raise_if_key_busy(error)
             raise
         self._db.wake(Counter([job.queue for job in jobs]))
-        return [
-            StartedFlow(FlowId(flow), created, repeated and not unsure)
-            for flow, created, repeated in rows
-        ]
+        return told
 
     async def settle(self, limit: int) -> int:
         rows = await self._db.fetch_aside(
@@ -140,15 +167,15 @@ class PostgresFlows:
             limit,
             reads=True,
         )
-        return [_flow_of(row) for row in rows]
+        return [flow_of(row) for row in rows]
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         found = await self._db.fetch_aside(self._db.sql(_ONE), _known(flow), reads=True)
         if not found:
             return None
-        record = _flow_of(found[0])
-        rows = await self._db.fetch_aside(self._db.sql(_PARTS), record.number, reads=True)
-        return FlowGraph(record, [_part_of(row) for row in rows])
+        record = flow_of(found[0])
+        rows = await self._db.fetch_aside(self._db.sql(_PARTS), [record.number], reads=True)
+        return FlowGraph(record, [part_of(row) for row in rows])
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -174,7 +201,8 @@ def _known(flow: FlowId) -> UUID | None:
     return known_id(JobId(flow))
 
 
-def _flow_of(row: Row) -> FlowRecord:
+def flow_of(row: Row) -> FlowRecord:
+    """Decode a row of ``find`` in flows.sql."""
     total, open_, succeeded, failed, cancelled, stopped, skipped = row["counts"]
     return FlowRecord(
         id=FlowId(row["id"].hex),
@@ -185,7 +213,9 @@ def _flow_of(row: Row) -> FlowRecord:
         ended_at=row["ended_at"],
         key=row["key"],
         cancel_requested=row["cancelled"],
+        sealed=row["sealed"],
         expires_at=row["expires_at"],
+        expires=None if row["expires"] is None else timedelta(microseconds=row["expires"]),
         tenant=row["tenant"],
         total=total,
         open=open_,
@@ -197,7 +227,8 @@ def _flow_of(row: Row) -> FlowRecord:
     )
 
 
-def _part_of(row: Row) -> PartRecord:
+def part_of(row: Row) -> PartRecord:
+    """Decode a row of ``parts`` in flows.sql."""
     return PartRecord(
         number=row["number"],
         name=row["name"],

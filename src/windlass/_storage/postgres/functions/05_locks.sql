@@ -33,7 +33,10 @@
 --                that fall due and of solo jobs; then counted queues. Waiting jobs are locked with
 --                SKIP LOCKED only: a claim never waits for a row of jobs
 --   finish       the limits of its jobs (a running job's limits never change), cool-downs before
---                them where a queue cools down or is forgiven; then rows of jobs by seq
+--                them where a queue cools down or is forgiven; then all its rows of jobs by seq, before
+--                it changes one, or in the one statement that changes them. A claim that does not hold
+--                never will again: its job is read, not locked. Rollups are written after the jobs
+--                that follow are stored, which may wait for keys
 --   cancel, edit, delete, expire   the limits of the waiting jobs they name. A job's limits may be
 --                replaced, or the job may come back to wait, before its row is locked: then the
 --                operation starts again
@@ -54,7 +57,9 @@
 --
 -- WHY NO DEADLOCK. 1 to 4 are taken in one total order (mode and number), before any row, so no
 -- circle consists of these alone. A circle through a row needs a transaction that holds the row and
--- waits for a lock of 1 to 4: there is none. Among rows: jobs are locked by seq or with SKIP LOCKED;
+-- waits for a lock of 1 to 4: there is none. Among rows: jobs are locked by seq or with SKIP LOCKED
+-- (seq = ANY is a scan of the primary key, which sorts the numbers; 99_settings.sql allows no bitmap);
+-- keys, rollups and flows' keys are compared byte by byte, whatever the database's collation;
 -- gates, holds, bays and lanes only under the locks that guard them, so no caller waits for these; the
 -- row `charged` of marks is skipped where another transaction has it, which writes the same instant.
 --

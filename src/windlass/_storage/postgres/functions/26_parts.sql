@@ -47,12 +47,20 @@ BEGIN
                ended_at = p_now, holds_key = false, attend_at = NULL
          WHERE f.number = p_flow;
     ELSE
+        -- It has all its time again.
         UPDATE flows f
-           SET state = 0, ended_at = NULL,
-               attend_at = CASE WHEN f.cancelled THEN '-infinity' ELSE f.expires_at END
-         WHERE f.number = p_flow;
+           SET state = 0, ended_at = NULL, expires_at = after(p_now, f.expires),
+               attend_at = CASE WHEN f.cancelled THEN '-infinity' ELSE after(p_now, f.expires) END
+         WHERE f.number = p_flow AND f.state > 0;
         PERFORM hold_flow_key(p_flow);
     END IF;
+END $$;
+
+-- The first parts of a flow, whose lock the caller has, wait for the rest of it no longer.
+CREATE OR REPLACE FUNCTION open_roots(p_flow bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE parts p SET waiting = 0 WHERE p.flow = p_flow AND p.after = '{}' AND p.waiting > 0;
 END $$;
 
 -- Pass on what has changed at parts of a flow, whose lock the caller has. Parts without jobs pass it on
@@ -69,12 +77,12 @@ DECLARE
 BEGIN
     WHILE v_work <> '{}' LOOP
         -- A part without jobs tells a failure at once, its end only when nothing is open.
-        SELECT s.*, s.empty AND s.waiting = 0 OR NOT s.empty AND s.open = 0 AS over,
-               CASE WHEN s.empty THEN s.decision = 2 ELSE s.failures > 0 END AS broken,
-               CASE WHEN s.empty THEN s.decision = 3
+        SELECT s.*, CASE WHEN s.total = 0 THEN s.waiting = 0 ELSE s.open = 0 END AS over,
+               CASE WHEN s.total = 0 THEN s.decision = 2 ELSE s.failures > 0 END AS broken,
+               CASE WHEN s.total = 0 THEN s.decision = 3
                     ELSE s.open = 0 AND s.skipped = s.total END AS unneeded
           INTO v_part
-          FROM (SELECT p.id, p.kind, p.empty, p.feeds, p.feeds_strict, p.told_over,
+          FROM (SELECT p.id, p.kind, p.feeds, p.feeds_strict, p.told_over,
                        p.told_broken, p.told_unneeded, p.waiting,
                        decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded,
                                    v_cancelled) AS decision,
@@ -97,9 +105,10 @@ BEGIN
                               * (v_part.unneeded::integer - v_part.told_unneeded::integer)
               FROM unnest(v_part.feeds, v_part.feeds_strict) AS e (number, strict)
              WHERE p.flow = p_flow AND p.number = e.number
-            RETURNING p.number, p.empty
+            RETURNING p.id, p.number
         )
-        SELECT array_agg(l.number) INTO v_empty FROM learnt l WHERE l.empty;
+        SELECT array_agg(l.number) INTO v_empty
+          FROM learnt l JOIN part_counts c ON c.part = l.id WHERE c.total = 0;
         v_touched := v_touched || v_part.feeds;
         IF v_empty IS NOT NULL THEN
             v_work := ARRAY(SELECT DISTINCT n FROM unnest(v_work || v_empty) AS n ORDER BY n);
@@ -110,7 +119,7 @@ BEGIN
     END LOOP;
     UPDATE parts p SET due = NOT p.due
       FROM part_counts c
-     WHERE p.flow = p_flow AND p.number = ANY (v_touched) AND c.part = p.id AND NOT p.empty
+     WHERE p.flow = p_flow AND p.number = ANY (v_touched) AND c.part = p.id AND c.total > 0
        AND p.due <> is_part_due(
                decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, v_cancelled),
                c.blocked, c.stopped + c.skipped);

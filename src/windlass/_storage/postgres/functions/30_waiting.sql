@@ -46,7 +46,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_free record;
 BEGIN
-    FOR v_free IN SELECT t.key, t.seq FROM unnest(p_keys, p_seqs) AS t (key, seq) ORDER BY t.key
+    FOR v_free IN SELECT t.key, t.seq FROM unnest(p_keys, p_seqs) AS t (key, seq)
+                   ORDER BY t.key COLLATE "C"
     LOOP
         DELETE FROM keys WHERE ctid = ANY (ARRAY(
             SELECT k.ctid FROM keys k WHERE k.key = v_free.key AND k.seq = v_free.seq

@@ -327,7 +327,7 @@ BEGIN
                    coalesce(t.asked, after(v_now, t.delay), v_now) AS due
               FROM unnest(p_ids, p_keys, p_periods, p_tasks, p_conflicts, p_dues, p_delays)
                    WITH ORDINALITY AS t (id, key, period, task, what, asked, delay, n)
-             WHERE t.key IS NOT NULL ORDER BY t.key, t.n
+             WHERE t.key IS NOT NULL ORDER BY t.key COLLATE "C", t.n
         LOOP
             -- An id that is stored is a repeated call, and the job may hold its key itself.
             CONTINUE WHEN p_parts[v_key.n] = 0;
@@ -521,7 +521,8 @@ $$;
 -- Those with limits are left to the next claim to put into their lanes.
 CREATE OR REPLACE FUNCTION insert_listed(
     p_at timestamptz, p_durable boolean, p_jobs json, p_strict boolean DEFAULT false,
-    p_repeats boolean DEFAULT false
+    p_repeats boolean DEFAULT false, p_parts bigint[] DEFAULT NULL,
+    p_blocked boolean[] DEFAULT NULL
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -575,7 +576,7 @@ BEGIN
           b.dues, b.delays, b.max_attempts, b.payloads, b.timeouts, b.expires, b.keys, b.windows,
           b.periods, b.limits, b.backoffs, b.tags, b.tenants, b.principals, b.correlation_ids,
           b.traces, b.parents, b.conflicts, b.on_failures, p_strict, b.on_losts,
-          p_repeats
+          p_repeats, p_parts, p_blocked
       ) AS i
      WHERE b.ids IS NOT NULL;
 END $$;

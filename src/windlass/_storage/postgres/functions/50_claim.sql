@@ -122,8 +122,7 @@ DECLARE
     v_taken boolean := false;
     v_set_back boolean := false;
     v_live boolean;
-    v_due_flows boolean;
-    v_members boolean;
+    v_flows boolean;
     v_void bigint[];
     v_voided boolean := false;
 BEGIN
@@ -135,10 +134,8 @@ BEGIN
     -- Declaring a worker dead and a claim need not exclude each other: every sweep ends the claims of workers that are not
     -- live, also those of a claim that raced it.
     SELECT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live'),
-           EXISTS (SELECT 1 FROM parts p WHERE p.due)
-           OR EXISTS (SELECT 1 FROM flows f WHERE f.attend_at <= v_now)
-           OR EXISTS (SELECT 1 FROM member_ends)
-      INTO v_live, v_due_flows;
+           EXISTS (SELECT 1 FROM flows)
+      INTO v_live, v_flows;
     IF NOT v_live THEN
         number := 0;
         attempt := 0;
@@ -171,7 +168,7 @@ BEGIN
         v_held := p_held;
         v_counted := p_counted;
     END IF;
-    IF v_due_flows THEN
+    IF v_flows AND has_due_parts(v_now) THEN
         PERFORM settle_some(500, v_now);
     END IF;
 
@@ -289,16 +286,15 @@ BEGIN
                        CASE WHEN v_look.laned THEN v_dues
                            || coalesce(array_agg(c.due) FILTER (WHERE NOT c.late), '{}') END,
                        array_agg(c.seq) FILTER (WHERE c.late),
-                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false),
-                       coalesce(bool_or(c.part IS NOT NULL), false)
-                  INTO v_take, v_priorities, v_dues, v_late, v_keyed, v_members
-                  FROM (SELECT j.seq, j.priority, j.due, j.key_window, j.part,
+                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false)
+                  INTO v_take, v_priorities, v_dues, v_late, v_keyed
+                  FROM (SELECT j.seq, j.priority, j.due, j.key_window,
                                coalesce(j.expires_at <= v_now, false) AS late
                           FROM jobs j
                          WHERE j.queue = v_queue AND j.ready = 1 AND j.seq <> ALL (v_take)
                          ORDER BY j.priority, j.due, j.seq
                          LIMIT v_room - cardinality(v_take) FOR UPDATE SKIP LOCKED) AS c;
-                IF v_members THEN
+                IF v_flows THEN
                     v_void := members_cancelled(v_take);
                     IF v_void <> '{}' THEN
                         -- The cancel of their flow has not reached them yet.

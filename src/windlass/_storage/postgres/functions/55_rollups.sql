@@ -66,6 +66,29 @@ BEGIN
      WHERE r.minute = v_minute AND r.queue = p_queue AND r.task = p_task AND r.worker = p_worker;
 END $$;
 
+-- The same for finishes of any queues, tasks and workers, an entry each: in the order of the rows' keys,
+-- as every caller writes them.
+CREATE OR REPLACE FUNCTION add_rollups(
+    p_now timestamptz, p_queues text[], p_tasks text[], p_workers text[],
+    p_verbs integer[], p_wait integer[], p_run integer[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_row record;
+BEGIN
+    FOR v_row IN
+        SELECT t.queue, t.task, t.worker, array_agg(t.verb) AS verbs, array_agg(t.wait) AS wait,
+               array_agg(t.run) AS run
+          FROM unnest(p_queues, p_tasks, p_workers, p_verbs, p_wait, p_run)
+               AS t (queue, task, worker, verb, wait, run)
+         GROUP BY t.queue, t.task, t.worker
+         ORDER BY t.queue COLLATE "C", t.task COLLATE "C", t.worker COLLATE "C"
+    LOOP
+        PERFORM add_rollup(p_now, v_row.queue, v_row.task, v_row.worker, v_row.verbs, v_row.wait,
+                           v_row.run);
+    END LOOP;
+END $$;
+
 -- Count enqueues of these queues and tasks (an entry each) that a key answered with a stored job. Each
 -- session has its own row, in the place of a worker's: a transaction of the user's may stay open, and no
 -- other producer may wait for it.

@@ -27,13 +27,15 @@ END $$;
 
 -- One transition that is no plain success; see `apply_transitions` for the arguments. The caller
 -- has called `lock_limits` if the job has limits, `lock_cool_downs` with p_cools or if there is something
--- to forgive.
+-- to forgive, and has locked the row where the claim may hold: one that does not hold now never will
+-- again, and needs no lock for its answer.
 --   verdict, verb   the answer
 --   gates           what came back
 --   place           whether the job is to be placed (`place_waiting`)
 --   retake          whether it may hold its key again (`retake_keys`)
 --   cool_until, cooled   of its queue, where it was throttled with p_cools
 --   part, ended     the part of a member that ended, and how (`count_members`)
+--   queue, task, worker, wait, run   what `add_rollups` counts
 CREATE OR REPLACE FUNCTION apply_transition(
     p_now timestamptz, p_seq bigint, p_number integer, p_verb text, p_by text, p_delay bigint,
     p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
@@ -41,7 +43,8 @@ CREATE OR REPLACE FUNCTION apply_transition(
     p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
     p_error_frame text, p_started boolean, p_metadata text,
     OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean, OUT retake boolean,
-    OUT cool_until timestamptz, OUT cooled boolean, OUT part bigint, OUT ended integer
+    OUT cool_until timestamptz, OUT cooled boolean, OUT part bigint, OUT ended integer,
+    OUT queue text, OUT task text, OUT worker text, OUT wait integer, OUT run integer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -55,7 +58,7 @@ BEGIN
     SELECT j.state, j.claim_number, j.cancel_requested, j.queue, j.task, j.worker, j.due,
            j.started_at, j.attempt, j.key, j.key_window, j.key_spent, j.gates, j.missed_at,
            j.ended_number, j.ended_verb, j.ended_by, j.part
-      INTO v_job FROM jobs j WHERE j.seq = p_seq FOR UPDATE;
+      INTO v_job FROM jobs j WHERE j.seq = p_seq;
     IF NOT FOUND THEN
         verdict := 'unknown';
         RETURN;
@@ -159,11 +162,11 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    PERFORM add_rollup(
-        p_now, v_job.queue, v_job.task, v_job.worker,
-        ARRAY[array_position(finishing_verbs(), verb)],
-        ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
-        ARRAY[width_bucket(span_us(v_job.started_at, p_now), bucket_bottoms())]);
+    queue := v_job.queue;
+    task := v_job.task;
+    worker := v_job.worker;
+    wait := width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms());
+    run := width_bucket(span_us(v_job.started_at, p_now), bucket_bottoms());
     PERFORM tell_others(verb, v_job.gates, v_job.queue, p_now, p_drains, p_forgive);
 END $$;
 
@@ -295,17 +298,17 @@ END $$;
 --   p_thens    the jobs that are inserted if this verb takes effect, JSON as for `insert_listed`; or
 --              one such job without a list, as workers of earlier versions say it
 --   p_metadatas  the facts that handlers noted, JSON
---   p_parts    of members that have succeeded in the caller's statement: they are counted here
 --   p_noted    members are noted, not counted (`note_members`): the caller counts others as well
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
 -- unknown) and verbs; both NULL if every transition was applied as asked. cool_untils and cooleds
--- are NULL without a cool-down.
+-- are NULL without a cool-down. left_out: the ids of jobs of p_thens that were not stored.
 --
--- Plain successes are one statement; a job that frees a key, returns or fails is decided alone.
--- p_one_by_one: everything is, because one job is named twice and each must see what the one before
--- it did.
+-- Successes that are kept are one statement, which locks their rows in the order of p_seqs. Every other
+-- transition is decided alone: then all rows are locked before the first one is changed.
+-- p_one_by_one: everything is decided alone, because one job is named twice and each must see what the
+-- one before it did.
 CREATE OR REPLACE FUNCTION apply_transitions(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[],
@@ -318,9 +321,9 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
     p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
     p_starteds boolean[] DEFAULT NULL, p_metadatas text[] DEFAULT NULL,
-    p_parts bigint[] DEFAULT NULL, p_noted boolean DEFAULT false,
+    p_noted boolean DEFAULT false,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
-    OUT cooleds boolean[], OUT placed boolean
+    OUT cooleds boolean[], OUT placed boolean, OUT left_out text[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -337,9 +340,17 @@ DECLARE
     v_limited boolean;
     v_forgive boolean;
     v_in_order boolean;
+    v_alone boolean;
+    v_many integer;
+    v_queues text[];
+    v_tasks text[];
+    v_workers text[];
+    v_counted integer[];
+    v_waits integer[];
+    v_runs integer[];
     v_follow text[];
     v_done_seqs bigint[] := '{}';
-    v_parts bigint[] := p_parts;
+    v_parts bigint[];
     v_was integer[];
     v_ended integer[];
     v_adding bigint[];
@@ -348,10 +359,6 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    IF v_parts IS NOT NULL THEN
-        v_was := array_fill(0, ARRAY[cardinality(v_parts)]);
-        v_ended := array_fill(2, ARRAY[cardinality(v_parts)]);
-    END IF;
     IF p_thens IS NOT NULL THEN
         PERFORM require_limits(names_in(
             ARRAY(SELECT j.job ->> 'limits'
@@ -368,9 +375,12 @@ BEGIN
         PERFORM lock_limits(v_limits);
     END IF;
     v_in_order := p_cools IS NOT NULL OR order_matters(p_seqs, p_verbs, v_limited);
-    IF p_order IS NOT NULL AND (v_in_order OR p_thens IS NOT NULL) THEN
+    v_alone := p_one_by_one OR v_in_order OR p_keeps IS NOT NULL OR p_thens IS NOT NULL
+        OR 'succeed' <> ANY (p_verbs);
+    IF v_alone THEN
         PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
-    ELSE
+    END IF;
+    IF NOT v_in_order AND p_thens IS NULL THEN
         p_order := NULL;
     END IF;
     FOR v_group IN
@@ -386,20 +396,35 @@ BEGIN
              WHERE NOT p_one_by_one AND NOT v_in_order
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
                AND t.verb = 'succeed' AND (t.keep IS NOT FALSE OR j.part IS NOT NULL)
-               AND t.follow IS NULL AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
-            RETURNING t.n::integer AS n, j.queue, j.task, j.worker, j.part,
+               AND t.follow IS NULL
+            RETURNING t.n::integer AS n, j.seq, j.queue, j.task, j.worker, j.part, j.key,
+                      j.key_window <> 'for_a_time' AS frees,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.n) AS places, array_agg(d.wait) AS wait,
                array_agg(d.run) AS run,
-               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts
+               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts,
+               array_agg(d.key) FILTER (WHERE d.frees) AS keys,
+               array_agg(d.seq) FILTER (WHERE d.frees) AS holders
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
-        PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
-                           array_fill(1, ARRAY[cardinality(v_group.places)]),
-                           v_group.wait, v_group.run);
-        v_done := v_done + cardinality(v_group.places);
+        v_many := cardinality(v_group.places);
+        IF v_alone THEN
+            v_queues := v_queues || array_fill(v_group.queue, ARRAY[v_many]);
+            v_tasks := v_tasks || array_fill(v_group.task, ARRAY[v_many]);
+            v_workers := v_workers || array_fill(v_group.worker, ARRAY[v_many]);
+            v_counted := v_counted || array_fill(1, ARRAY[v_many]);
+            v_waits := v_waits || v_group.wait;
+            v_runs := v_runs || v_group.run;
+        ELSE
+            PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
+                               array_fill(1, ARRAY[v_many]), v_group.wait, v_group.run);
+        END IF;
+        v_done := v_done + v_many;
+        IF v_group.keys IS NOT NULL THEN
+            PERFORM free_keys(v_group.keys, v_group.holders);
+        END IF;
         IF v_group.parts IS NOT NULL THEN
             v_parts := v_parts || v_group.parts;
             v_was := v_was || array_fill(0, ARRAY[cardinality(v_group.parts)]);
@@ -424,6 +449,9 @@ BEGIN
     END IF;
     IF v_done = v_count THEN
         verdicts := NULL;
+        IF v_queues IS NOT NULL THEN
+            PERFORM add_rollups(at, v_queues, v_tasks, v_workers, v_counted, v_waits, v_runs);
+        END IF;
         IF v_parts IS NOT NULL THEN
             placed := end_members_now(at, v_parts, v_was, v_ended, p_noted);
         END IF;
@@ -448,6 +476,14 @@ BEGIN
         verdicts[i] := v_answer.verdict;
         verbs[i] := v_answer.verb;
         v_opened := v_opened || v_answer.opened;
+        IF v_answer.verdict = 'applied' THEN
+            v_queues := v_queues || v_answer.queue;
+            v_tasks := v_tasks || v_answer.task;
+            v_workers := v_workers || v_answer.worker;
+            v_counted := v_counted || array_position(finishing_verbs(), v_answer.verb);
+            v_waits := v_waits || v_answer.wait;
+            v_runs := v_runs || v_answer.run;
+        END IF;
         IF v_answer.cool_until IS NOT NULL THEN
             cool_untils[i] := v_answer.cool_until;
             cooleds[i] := v_answer.cooled;
@@ -466,6 +502,9 @@ BEGIN
             ELSIF members_cancelled(ARRAY[p_seqs[i]]) = '{}' THEN
                 v_follow := v_follow || p_thens[i];
                 v_adding := v_adding || v_answer.part;
+            ELSE
+                left_out := left_out || ARRAY(SELECT j.job ->> 'id'
+                                                FROM listed_jobs(p_thens[i]::json) AS j (job));
             END IF;
         END IF;
         IF v_answer.part IS NOT NULL THEN
@@ -485,7 +524,8 @@ BEGIN
     END IF;
     IF v_follow IS NOT NULL THEN
         -- A key may be under decision in an open transaction: then nothing of this happens.
-        PERFORM set_config('lock_timeout', '2s', true);
+        -- The wait is short: another transaction may want a key that was freed above.
+        PERFORM set_config('lock_timeout', '500ms', true);
         v_left := ARRAY(
             SELECT i.place FROM insert_listed(
                 at, p_durable, (SELECT json_agg(j.job ORDER BY f.n, j.n)
@@ -493,6 +533,14 @@ BEGIN
                                        listed_jobs(f.jobs::json) WITH ORDINALITY AS j (job, n)),
                 p_repeats => true) AS i
              WHERE i.replaced IS NOT NULL);
+        IF v_left <> '{}' THEN
+            left_out := left_out || ARRAY(
+                SELECT a.id FROM (
+                    SELECT l.job ->> 'id' AS id, row_number() OVER (ORDER BY f.n, l.n) AS place
+                      FROM unnest(v_follow) WITH ORDINALITY AS f (jobs, n),
+                           listed_jobs(f.jobs::json) WITH ORDINALITY AS l (job, n)) AS a
+                 WHERE a.place = ANY (v_left));
+        END IF;
         v_added := join_parts(v_follow, v_adding, v_left, false);
         IF v_added <> '{}' THEN
             v_parts := v_parts || v_added;
@@ -500,48 +548,35 @@ BEGIN
             v_ended := v_ended || array_fill(0, ARRAY[cardinality(v_added)]);
         END IF;
     END IF;
+    IF v_queues IS NOT NULL THEN
+        PERFORM add_rollups(at, v_queues, v_tasks, v_workers, v_counted, v_waits, v_runs);
+    END IF;
     IF v_parts IS NOT NULL THEN
         placed := end_members_now(at, v_parts, v_was, v_ended, p_noted);
     END IF;
 END $$;
 
--- What is left of successes that are alike, once those in p_done were stored: the long way, for jobs
--- that free keys or whose claim does not hold. Returns the verdicts and verbs of all p_seqs.
--- p_results: beside p_seqs, in place of p_result. p_parts: of the members in p_done.
-CREATE OR REPLACE FUNCTION apply_rest(
-    p_at timestamptz, p_durable boolean,
-    p_seqs bigint[], p_done bigint[], p_number integer, p_by text, p_result bytea, p_keep boolean,
-    p_results bytea[], p_parts bigint[],
-    OUT verdicts text[], OUT verbs text[], OUT placed boolean
+-- The answers for successes that are alike, once those in p_done were stored: the claims of the others
+-- do not hold.
+CREATE OR REPLACE FUNCTION answer_successes(
+    p_seqs bigint[], p_done bigint[], p_number integer, p_by text,
+    OUT verdicts text[], OUT verbs text[]
 )
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_rest bigint[] := ARRAY(SELECT r.seq FROM unnest(p_seqs) AS r (seq)
-                              WHERE r.seq <> ALL (p_done) ORDER BY r.seq);
-    v_many integer := cardinality(v_rest);
-    v_answer record;
-    v_place integer;
 BEGIN
-    SELECT a.verdicts, a.verbs, a.placed INTO v_answer FROM apply_transitions(
-        p_at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
-        array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
-        CASE WHEN p_results IS NULL THEN array_fill(p_result, ARRAY[v_many])
-             ELSE ARRAY(SELECT p_results[array_position(p_seqs, r.seq)]
-                          FROM unnest(v_rest) WITH ORDINALITY AS r (seq, n) ORDER BY r.n) END,
-        array_fill(p_keep, ARRAY[v_many]), p_parts => p_parts) AS a;
-    placed := v_answer.placed;
-    verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
-    verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
-    FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
-        v_place := array_position(p_seqs, v_rest[i]);
-        verdicts[v_place] := v_answer.verdicts[i];
-        verbs[v_place] := v_answer.verbs[i];
-    END LOOP;
+    SELECT array_agg(CASE WHEN t.seq = ANY (p_done) THEN 'applied'
+                          WHEN j.seq IS NULL THEN 'unknown'
+                          WHEN j.ended_number = p_number AND j.ended_by = p_by THEN 'repeated'
+                          ELSE 'refused' END ORDER BY t.n),
+           array_agg(CASE WHEN t.seq = ANY (p_done) THEN 'succeed'
+                          WHEN j.ended_number = p_number AND j.ended_by = p_by
+                          THEN j.ended_verb END ORDER BY t.n)
+      INTO verdicts, verbs
+      FROM unnest(p_seqs) WITH ORDINALITY AS t (seq, n) LEFT JOIN jobs j ON j.seq = t.seq;
 END $$;
 
--- The same for the path of most jobs: successes under one claim number, by one worker, with one
--- result, kept, no job named twice. Those that free keys, or whose claim does not hold, go the long
--- way.
+-- `apply_transitions` for the path of most jobs: successes under one claim number, by one worker, with
+-- one result, kept, no job named twice.
 CREATE OR REPLACE FUNCTION apply_successes(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_number integer, p_by text, p_result bytea,
@@ -575,14 +610,14 @@ BEGIN
                    error_kind = NULL, error_message = NULL, error_traceback = NULL,
                    error_frame = NULL, metadata = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
-               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
-            RETURNING j.seq, j.queue, j.task, j.worker, j.part,
+            RETURNING j.seq, j.queue, j.task, j.worker, j.part, j.key,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
                array_agg(d.run) AS run,
-               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts
+               array_agg(d.part) FILTER (WHERE d.part IS NOT NULL) AS parts,
+               count(d.key) AS keyed
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
         PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
@@ -590,6 +625,10 @@ BEGIN
                            v_group.wait, v_group.run);
         v_done := v_done || v_group.seqs;
         v_parts := v_parts || v_group.parts;
+        IF v_group.keyed > 0 THEN
+            PERFORM free_keys(array_agg(j.key), array_agg(j.seq)) FROM jobs j
+              WHERE j.seq = ANY (v_group.seqs) AND j.key_window <> 'for_a_time';
+        END IF;
         IF v_forgive THEN
             PERFORM forgive_queues(ARRAY[v_group.queue], at);
         END IF;
@@ -598,10 +637,10 @@ BEGIN
         PERFORM give_back(v_done);
     END IF;
     IF cardinality(v_done) < cardinality(p_seqs) THEN
-        SELECT r.verdicts, r.verbs, r.placed INTO verdicts, verbs, placed
-          FROM apply_rest(
-                   at, p_durable, p_seqs, v_done, p_number, p_by, p_result, true, NULL, v_parts) AS r;
-    ELSIF v_parts IS NOT NULL THEN
+        SELECT a.verdicts, a.verbs INTO verdicts, verbs
+          FROM answer_successes(p_seqs, v_done, p_number, p_by) AS a;
+    END IF;
+    IF v_parts IS NOT NULL THEN
         placed := end_members_now(
             at, v_parts, array_fill(0, ARRAY[cardinality(v_parts)]),
             array_fill(2, ARRAY[cardinality(v_parts)]), false);
@@ -609,7 +648,8 @@ BEGIN
 END $$;
 
 -- The same for successes that are not kept: their rows are deleted together, and no index entry is
--- written for their end. Members stay, and so do their results: p_results, beside p_seqs.
+-- written for their end. Members stay, with their results (p_results, beside p_seqs): a batch with one
+-- goes the long way.
 CREATE OR REPLACE FUNCTION delete_successes(
     p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text,
     p_results bytea[] DEFAULT NULL,
@@ -618,6 +658,7 @@ CREATE OR REPLACE FUNCTION delete_successes(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_group record;
+    v_many integer := cardinality(p_seqs);
     v_done bigint[] := '{}';
     v_gates text[] := '{}';
     v_limits text[];
@@ -625,6 +666,14 @@ DECLARE
     v_forgive boolean;
 BEGIN
     at := coalesce(p_at, clock_timestamp());
+    IF EXISTS (SELECT 1 FROM flows)
+       AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.part IS NOT NULL) THEN
+        SELECT a.verdicts, a.verbs, a.placed INTO verdicts, verbs, placed FROM apply_transitions(
+            at, p_durable, p_seqs, array_fill(p_number, ARRAY[v_many]),
+            array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
+            p_results, array_fill(false, ARRAY[v_many])) AS a;
+        RETURN;
+    END IF;
     PERFORM commit_durably(p_durable);
     v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
     v_limited := v_limits <> '{}';
@@ -639,25 +688,29 @@ BEGIN
         PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
         v_gates := ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
                           WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number
-                            AND j.state + 0 = 1 AND j.key IS NULL AND j.part IS NULL);
+                            AND j.state + 0 = 1);
     END IF;
     FOR v_group IN
         WITH done AS (
             DELETE FROM jobs j
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
-               AND j.key IS NULL AND (v_limited OR j.gates IS NULL) AND j.part IS NULL
-            RETURNING j.seq, j.queue, j.task, j.worker,
+            RETURNING j.seq, j.queue, j.task, j.worker, j.key,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
         )
         SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
-               array_agg(d.run) AS run
+               array_agg(d.run) AS run,
+               array_agg(d.key) FILTER (WHERE d.key IS NOT NULL) AS keys,
+               array_agg(d.seq) FILTER (WHERE d.key IS NOT NULL) AS holders
           FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
     LOOP
         PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
                            array_fill(1, ARRAY[cardinality(v_group.seqs)]),
                            v_group.wait, v_group.run);
         v_done := v_done || v_group.seqs;
+        IF v_group.keys IS NOT NULL THEN
+            PERFORM free_keys(v_group.keys, v_group.holders);
+        END IF;
         IF v_forgive THEN
             PERFORM forgive_queues(ARRAY[v_group.queue], at);
         END IF;
@@ -669,8 +722,7 @@ BEGIN
     END IF;
     PERFORM forget_traces(v_done);
     IF cardinality(v_done) < cardinality(p_seqs) THEN
-        SELECT r.verdicts, r.verbs, r.placed INTO verdicts, verbs, placed
-          FROM apply_rest(
-                   at, p_durable, p_seqs, v_done, p_number, p_by, NULL, false, p_results, NULL) AS r;
+        SELECT a.verdicts, a.verbs INTO verdicts, verbs
+          FROM answer_successes(p_seqs, v_done, p_number, p_by) AS a;
     END IF;
 END $$;

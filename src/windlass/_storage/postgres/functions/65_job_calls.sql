@@ -5,10 +5,12 @@ CREATE OR REPLACE FUNCTION report_progress(
     p_seqs bigint[], p_numbers integer[], p_fractions float8[], p_notes text[]
 ) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    i integer;
 BEGIN
     -- What it is worth is gone in a moment: it waits for no disk.
     PERFORM commit_durably(false);
-    FOR i IN 1 .. cardinality(p_seqs) LOOP
+    FOR i IN SELECT t.n FROM unnest(p_seqs) WITH ORDINALITY AS t (seq, n) ORDER BY t.seq, t.n LOOP
         UPDATE jobs j SET progress = p_fractions[i], progress_note = p_notes[i]
          WHERE j.seq = p_seqs[i] AND j.claim_number = p_numbers[i] AND j.state + 0 = 1;
     END LOOP;

@@ -6,6 +6,9 @@ CREATE OR REPLACE FUNCTION cancel_flow(p_flow bigint, p_now timestamptz) RETURNS
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE flows f SET cancelled = true, attend_at = '-infinity' WHERE f.number = p_flow;
+    IF (SELECT f.sealed FROM flows f WHERE f.number = p_flow) THEN
+        PERFORM open_roots(p_flow);  -- the rest will not come
+    END IF;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
 END $$;
 

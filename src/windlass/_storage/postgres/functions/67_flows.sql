@@ -2,7 +2,8 @@
 
 -- Store the rows of flows, as far as they are new. In the order of their keys: two of these never wait for
 -- each other.
---   p_flows   JSON, in order: id, name, key, tenant, expires (microseconds)
+--   p_flows   JSON, in order: id, name, key, tenant, expires (microseconds), stays (how long it may
+--             stay sealed; NULL: it is not)
 --   numbers   of those that were stored, side by side; 0: it was not
 --   ids       of the flows that are the answer
 CREATE OR REPLACE FUNCTION store_flows(
@@ -19,15 +20,19 @@ BEGIN
     repeated := array_fill(false, ARRAY[json_array_length(p_flows)]);
     FOR v_flow IN
         SELECT t.* FROM ROWS FROM (
-            json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint)
-        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, n)
-         ORDER BY t.key, t.n
+            json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint,
+                                           stays bigint)
+        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, stays, n)
+         ORDER BY t.key COLLATE "C", t.n
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
-            INSERT INTO flows (id, holds_key, created_at, expires_at, attend_at, name, key, tenant)
-            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, after(p_now, v_flow.expires),
-                    after(p_now, v_flow.expires), v_flow.name, v_flow.key, v_flow.tenant)
+            INSERT INTO flows (id, holds_key, created_at, expires, expires_at, attend_at, name, key,
+                               tenant, sealed)
+            VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, v_flow.expires,
+                    after(p_now, coalesce(v_flow.stays, v_flow.expires)),
+                    after(p_now, coalesce(v_flow.stays, v_flow.expires)), v_flow.name,
+                    v_flow.key, v_flow.tenant, v_flow.stays IS NOT NULL)
             ON CONFLICT DO NOTHING RETURNING number INTO v_number;
             IF FOUND THEN
                 numbers[v_flow.n] := v_number;
@@ -49,7 +54,7 @@ END $$;
 
 -- Store the parts of new flows.
 --   p_parts   JSON, in order: flow (its place in p_flows), number, name, kind, task, failed, after,
---             strict, feeds, feeds_strict, jobs (how many)
+--             strict, feeds, feeds_strict, jobs (how many), sealed (its flow is)
 --   ids       side by side; 0: its flow was not stored
 --   blocked   whether its jobs are
 CREATE OR REPLACE FUNCTION store_parts(
@@ -59,19 +64,19 @@ LANGUAGE plpgsql AS $$
 BEGIN
     WITH asked AS MATERIALIZED (
         SELECT t.*, p_numbers[t.flow] AS stored_flow,
-               cardinality(t.after) > 0 OR t.failed AS waits
+               cardinality(t.after) > 0 OR t.failed OR t.sealed AS waits
           FROM ROWS FROM (
             json_to_recordset(p_parts) AS (
                 flow integer, number integer, name text, kind smallint, task text, failed boolean,
                 after integer[], strict boolean[], feeds integer[], feeds_strict boolean[],
-                jobs integer)
+                jobs integer, sealed boolean)
           ) WITH ORDINALITY AS t (flow, number, name, kind, task, failed, after, strict, feeds,
-                                  feeds_strict, jobs, n)
+                                  feeds_strict, jobs, sealed, n)
     ), stored AS (
-        INSERT INTO parts (flow, flow_id, number, kind, failed, empty, waiting, name, task, after,
+        INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, name, task, after,
                            strict, feeds, feeds_strict)
-        SELECT a.stored_flow, p_flow_ids[a.flow], a.number, a.kind, a.failed, a.jobs = 0,
-               cardinality(a.after), a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict
+        SELECT a.stored_flow, p_flow_ids[a.flow], a.number, a.kind, a.failed,
+               CASE WHEN a.after = '{}' AND a.sealed THEN 1 ELSE cardinality(a.after) END, a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict
           FROM asked a WHERE a.stored_flow > 0 ORDER BY a.n
         RETURNING id, flow, number
     ), counted AS (
@@ -101,6 +106,59 @@ BEGIN
         USING ERRCODE = 'WL424', DETAIL = encode(uuid_send(v_id), 'hex');
 END $$;
 
+-- Store jobs of flows. p_parts, p_blocked: their parts (0: not to be stored), and whether they wait for
+-- others. The rest: as `insert_jobs`, p_plain: all from p_timeouts on are NULL.
+CREATE OR REPLACE FUNCTION store_members(
+    p_now timestamptz, p_durable boolean, p_plain boolean, p_parts bigint[], p_blocked boolean[],
+    p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
+    p_dues timestamptz[], p_delays bigint[], p_max_attempts integer[], p_payloads bytea[],
+    p_timeouts bigint[] DEFAULT NULL, p_expires bigint[] DEFAULT NULL,
+    p_keys text[] DEFAULT NULL, p_windows text[] DEFAULT NULL, p_periods bigint[] DEFAULT NULL,
+    p_limits text[] DEFAULT NULL, p_backoffs text[] DEFAULT NULL, p_tags text[] DEFAULT NULL,
+    p_tenants text[] DEFAULT NULL, p_principals text[] DEFAULT NULL,
+    p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
+    p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
+    p_on_failures text[] DEFAULT NULL, p_on_losts text[] DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_stored bigint;
+BEGIN
+    IF p_plain THEN
+        INSERT INTO jobs (id, ready, priority, due, created_at, max_attempts, budget, queue,
+                          task, payload, part, delay)
+        SELECT t.id, CASE WHEN t.blocked THEN 4 WHEN t.due <= p_now THEN 1 ELSE 0 END,
+               t.priority, t.due, p_now, t.max_attempts, t.max_attempts, t.queue, t.task,
+               t.payload, t.part, CASE WHEN t.blocked AND t.asked IS NULL THEN t.delay END
+          FROM (SELECT u.*, coalesce(u.asked, after(p_now, u.delay), p_now) AS due
+                  FROM unnest(p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
+                              p_max_attempts, p_payloads, p_parts, p_blocked) WITH ORDINALITY
+                    AS u (id, queue, task, priority, asked, delay, max_attempts, payload,
+                          part, blocked, n)
+                 WHERE u.part > 0
+                OFFSET 0) AS t
+         ORDER BY t.n
+        ON CONFLICT (id) DO NOTHING;
+        GET DIAGNOSTICS v_stored = ROW_COUNT;
+    ELSE
+        PERFORM insert_jobs(
+            p_now, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
+            p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods,
+            p_limits, p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids,
+            p_traces, p_parents, p_conflicts, p_on_failures, false, p_on_losts, false,
+            p_parts, p_blocked);
+        v_stored := (SELECT count(*) FROM unnest(p_ids, p_parts) AS t (id, part)
+                       JOIN jobs j ON j.id = t.id AND j.part = t.part);
+    END IF;
+    IF v_stored <> (SELECT count(*) FROM unnest(p_parts) AS m WHERE m > 0)
+       OR (NOT p_plain AND v_stored <> (SELECT count(DISTINCT t.id)
+                                          FROM unnest(p_ids, p_parts) AS t (id, part)
+                                         WHERE t.part > 0)) THEN
+        PERFORM refuse_stored(p_ids, p_parts);
+    END IF;
+END $$;
+
 -- `FlowStore.start`. p_flows and p_parts: `store_flows`, `store_parts`. p_places: of each job's part in
 -- p_parts. The others: as `insert_jobs`, p_plain: all from p_timeouts on are NULL. p_spreads: parts
 -- without jobs have ended, or jobs are to be skipped, from the start.
@@ -123,51 +181,22 @@ DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_flows record;
     v_parts record;
-    v_members bigint[];
-    v_stored bigint;
     v_flow record;
 BEGIN
     PERFORM commit_durably(p_durable);
     SELECT s.* INTO v_flows FROM store_flows(p_flows::json, v_now) AS s;
     IF 0 < ANY (v_flows.numbers) THEN
         SELECT s.* INTO v_parts FROM store_parts(p_parts::json, v_flows.numbers, v_flows.ids) AS s;
-        v_members := ARRAY(SELECT v_parts.ids[t.place]
-                             FROM unnest(p_places) WITH ORDINALITY AS t (place, n) ORDER BY t.n);
-        IF p_plain THEN
-            INSERT INTO jobs (id, ready, priority, due, created_at, max_attempts, budget, queue,
-                              task, payload, part, delay)
-            SELECT t.id, CASE WHEN t.blocked THEN 4 WHEN t.due <= v_now THEN 1 ELSE 0 END,
-                   t.priority, t.due, v_now, t.max_attempts, t.max_attempts, t.queue, t.task,
-                   t.payload, t.part, CASE WHEN t.blocked AND t.asked IS NULL THEN t.delay END
-              FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due,
-                           v_parts.blocked[u.place] AS blocked
-                      FROM unnest(p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
-                                  p_max_attempts, p_payloads, p_places, v_members) WITH ORDINALITY
-                        AS u (id, queue, task, priority, asked, delay, max_attempts, payload,
-                              place, part, n)
-                     WHERE u.part > 0
-                    OFFSET 0) AS t
-             ORDER BY t.n
-            ON CONFLICT (id) DO NOTHING;
-            GET DIAGNOSTICS v_stored = ROW_COUNT;
-        ELSE
-            PERFORM insert_jobs(
-                v_now, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
-                p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods,
-                p_limits, p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids,
-                p_traces, p_parents, p_conflicts, p_on_failures, false, p_on_losts, false,
-                v_members, ARRAY(SELECT v_parts.blocked[t.place]
-                                   FROM unnest(p_places) WITH ORDINALITY AS t (place, n)
-                                  ORDER BY t.n));
-            v_stored := (SELECT count(*) FROM unnest(p_ids, v_members) AS t (id, part)
-                           JOIN jobs j ON j.id = t.id AND j.part = t.part);
-        END IF;
-        IF v_stored <> (SELECT count(*) FROM unnest(v_members) AS m WHERE m > 0)
-           OR (NOT p_plain AND v_stored <> (SELECT count(DISTINCT t.id)
-                                              FROM unnest(p_ids, v_members) AS t (id, part)
-                                             WHERE t.part > 0)) THEN
-            PERFORM refuse_stored(p_ids, v_members);
-        END IF;
+        PERFORM store_members(
+            v_now, p_durable, p_plain,
+            ARRAY(SELECT v_parts.ids[t.place]
+                    FROM unnest(p_places) WITH ORDINALITY AS t (place, n) ORDER BY t.n),
+            ARRAY(SELECT v_parts.blocked[t.place]
+                    FROM unnest(p_places) WITH ORDINALITY AS t (place, n) ORDER BY t.n),
+            p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays, p_max_attempts, p_payloads,
+            p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits, p_backoffs, p_tags,
+            p_tenants, p_principals, p_correlation_ids, p_traces, p_parents, p_conflicts,
+            p_on_failures, p_on_losts);
         IF p_spreads THEN
             FOR v_flow IN
                 SELECT p.flow, array_agg(p.number) AS numbers FROM parts p
@@ -186,7 +215,90 @@ BEGIN
      ORDER BY t.n;
 END $$;
 
+-- `FlowStore.extend`: whether the flow takes them. p_numbers: of each job's part. p_stays: how long it
+-- may stay sealed. The rest: as `store_members`.
+--
+-- The flow is locked after the counts of its parts, as everywhere. So what was seen of it before may have
+-- changed then: from the start.
+CREATE OR REPLACE FUNCTION extend_flow(
+    p_at timestamptz, p_durable boolean, p_flow uuid, p_last boolean, p_stays bigint,
+    p_plain boolean, p_numbers integer[],
+    p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
+    p_dues timestamptz[], p_delays bigint[], p_max_attempts integer[], p_payloads bytea[],
+    p_timeouts bigint[] DEFAULT NULL, p_expires bigint[] DEFAULT NULL,
+    p_keys text[] DEFAULT NULL, p_windows text[] DEFAULT NULL, p_periods bigint[] DEFAULT NULL,
+    p_limits text[] DEFAULT NULL, p_backoffs text[] DEFAULT NULL, p_tags text[] DEFAULT NULL,
+    p_tenants text[] DEFAULT NULL, p_principals text[] DEFAULT NULL,
+    p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
+    p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
+    p_on_failures text[] DEFAULT NULL, p_on_losts text[] DEFAULT NULL
+) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_many integer := cardinality(p_ids);
+    v_flow record;
+    v_members bigint[];
+BEGIN
+    PERFORM commit_durably(p_durable);
+    SELECT f.number, f.sealed, f.cancelled INTO v_flow FROM flows f
+     WHERE f.id = p_flow AND NOT f.gone;
+    IF NOT FOUND OR v_flow.cancelled THEN
+        RETURN false;
+    ELSIF NOT v_flow.sealed OR EXISTS (SELECT 1 FROM jobs j WHERE j.id = p_ids[1]) THEN
+        RETURN true;  -- a repeated call
+    END IF;
+    IF v_many > 0 THEN
+        v_members := ARRAY(SELECT p.id FROM unnest(p_numbers) WITH ORDINALITY AS t (number, n)
+                             JOIN parts p ON p.flow = v_flow.number AND p.number = t.number
+                            ORDER BY t.n);
+        PERFORM store_members(
+            v_now, p_durable, p_plain, v_members, array_fill(true, ARRAY[v_many]),
+            p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays, p_max_attempts, p_payloads,
+            p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits, p_backoffs, p_tags,
+            p_tenants, p_principals, p_correlation_ids, p_traces, p_parents, p_conflicts,
+            p_on_failures, p_on_losts);
+        PERFORM count_members(
+            v_now, v_members, array_fill(NULL::integer, ARRAY[v_many]),
+            array_fill(1, ARRAY[v_many]));
+    END IF;
+    UPDATE flows f
+       SET sealed = NOT p_last,
+           expires_at = after(v_now, CASE WHEN p_last THEN f.expires ELSE p_stays END),
+           attend_at = after(v_now, CASE WHEN p_last THEN f.expires ELSE p_stays END)
+     WHERE f.number = v_flow.number AND f.sealed AND NOT f.cancelled AND NOT f.gone;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the flow has changed' USING ERRCODE = 'serialization_failure';
+    END IF;
+    IF p_last THEN
+        PERFORM open_roots(v_flow.number);
+        PERFORM spread_parts(
+            v_flow.number, ARRAY(SELECT p.number FROM parts p WHERE p.flow = v_flow.number),
+            v_now);
+    END IF;
+    RETURN true;
+END $$;
+
 -- --- what operators do ----------------------------------------------------------------------------
+
+-- Let a retried flow run from this write on: block at least one of its members again. None is if others
+-- hold the keys of all of them. The caller has locked the flow and its parts.
+CREATE OR REPLACE FUNCTION reopen_flow(p_flow bigint, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_part bigint;
+    v_met bigint[] := '{}';
+BEGIN
+    LOOP
+        SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
+         WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
+         ORDER BY p.number LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF settle_part(v_part, 100, p_now) = 0 THEN
+            v_met := v_met || v_part;
+        END IF;
+    END LOOP;
+END $$;
 
 -- Requeue the members of flows that failed, were cancelled or expired. Jobs, keys and parts are locked
 -- before the flows, which are locked then. Flows that are not to be retried after all: from the start.
@@ -213,7 +325,7 @@ BEGIN
     PERFORM 1 FROM flows f WHERE f.number = ANY (p_flows) ORDER BY f.number FOR UPDATE;
     IF EXISTS (SELECT 1 FROM flows f
                 WHERE f.number = ANY (p_flows)
-                  AND (f.state < 2 OR f.gone
+                  AND (f.state < 2 OR f.gone OR f.sealed
                        OR EXISTS (SELECT 1 FROM flows o WHERE o.key = f.key AND o.holds_key))) THEN
         RAISE EXCEPTION 'a flow has changed' USING ERRCODE = 'serialization_failure';
     END IF;
@@ -226,6 +338,7 @@ BEGIN
         PERFORM count_members(
             p_now, v_back.parts, v_back.was, array_fill(0, ARRAY[v_back.many]));
     END IF;
+    PERFORM reopen_flow(f.number, p_now) FROM unnest(p_flows) AS f (number);
 END $$;
 
 -- `FlowStore.act`: one answer per entry of p_ids, in order. NULL among them is an id that cannot be one.
@@ -249,7 +362,7 @@ BEGIN
         PERFORM 1 FROM flows f WHERE f.id = ANY (p_ids) ORDER BY f.number FOR UPDATE;
     END IF;
     FOR v_flow IN
-        SELECT t.n, f.number, f.state, f.key,
+        SELECT t.n, f.number, f.state, f.key, f.sealed,
                EXISTS (SELECT 1 FROM flows o WHERE o.key = f.key AND o.holds_key) AS superseded
           FROM unnest(p_ids) WITH ORDINALITY AS t (id, n) JOIN flows f ON f.id = t.id
          WHERE NOT f.gone ORDER BY t.n
@@ -259,7 +372,7 @@ BEGIN
             IF v_flow.state = 0 THEN
                 PERFORM cancel_flow(v_flow.number, v_now);
             END IF;
-        ELSIF v_flow.state < 2 OR v_flow.number = ANY (v_retried) THEN
+        ELSIF v_flow.sealed OR v_flow.state < 2 OR v_flow.number = ANY (v_retried) THEN
             v_answers[v_flow.n] := 'wrong_state';
         ELSIF v_flow.superseded OR EXISTS (SELECT 1 FROM flows f WHERE f.number = ANY (v_retried)
                                                                    AND f.key = v_flow.key) THEN
@@ -358,14 +471,14 @@ END $$;
 CREATE OR REPLACE FUNCTION read_flows(p_numbers bigint[])
 RETURNS TABLE (
     number bigint, id uuid, name text, state smallint, created_at timestamptz,
-    ended_at timestamptz, key text, cancelled boolean, expires_at timestamptz, tenant text,
-    counts bigint[]
+    ended_at timestamptz, key text, cancelled boolean, sealed boolean,
+    expires_at timestamptz, expires bigint, tenant text, counts bigint[]
 )
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT f.number, f.id, f.name, f.state, f.created_at, f.ended_at, f.key, f.cancelled,
-           f.expires_at, f.tenant,
+           f.sealed, f.expires_at, f.expires, f.tenant,
            (SELECT ARRAY[coalesce(sum(c.total), 0), coalesce(sum(c.open), 0),
                          coalesce(sum(c.succeeded), 0), coalesce(sum(c.failed), 0),
                          coalesce(sum(c.cancelled), 0), coalesce(sum(c.stopped), 0),

@@ -126,7 +126,7 @@ CREATE OR REPLACE FUNCTION leave_worker(
     p_error_frames text[] DEFAULT NULL, p_starteds boolean[] DEFAULT NULL,
     p_metadatas text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
-    OUT cooleds boolean[]
+    OUT cooleds boolean[], OUT left_out text[]
 )
 LANGUAGE plpgsql SET lock_timeout TO '10s' AS $$
 #variable_conflict use_column
@@ -153,8 +153,8 @@ BEGIN
         EXIT WHEN cardinality(v_free) = cardinality(v_mine);
         PERFORM pg_sleep(0.1);  -- most locks last no longer
     END LOOP;
-    SELECT a.at, a.verdicts, a.verbs, a.cool_untils, a.cooleds
-      INTO at, verdicts, verbs, cool_untils, cooleds FROM apply_transitions(
+    SELECT a.at, a.verdicts, a.verbs, a.cool_untils, a.cooleds, a.left_out
+      INTO at, verdicts, verbs, cool_untils, cooleds, left_out FROM apply_transitions(
         v_now, p_durable,
         ARRAY(SELECT CASE WHEN t.seq = ANY (v_mine) AND t.seq <> ALL (v_free) THEN -1
                           ELSE t.seq END

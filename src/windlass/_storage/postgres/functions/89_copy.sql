@@ -4,11 +4,91 @@
 CREATE OR REPLACE FUNCTION dump_jobs(p_after bigint, p_limit integer) RETURNS SETOF jobs
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN QUERY SELECT j.* FROM jobs j WHERE j.seq > p_after ORDER BY j.seq LIMIT p_limit;
+    RETURN QUERY
+    SELECT j.* FROM jobs j
+     WHERE j.seq > p_after
+       AND NOT EXISTS (SELECT 1 FROM parts p JOIN flows f ON f.number = p.flow
+                        WHERE p.id = j.part AND f.gone)
+     ORDER BY j.seq LIMIT p_limit;
+END $$;
+
+-- The numbers of flows after one, in order. Ends that are only noted are counted first.
+CREATE OR REPLACE FUNCTION dump_flows(p_at timestamptz, p_after bigint, p_limit integer)
+RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_ends record;
+BEGIN
+    WITH noted AS (DELETE FROM member_ends m RETURNING m.part, m.was, m.now)
+    SELECT array_agg(n.part) AS parts, array_agg(n.was::integer) AS was,
+           array_agg(n.now::integer) AS now_is
+      INTO v_ends FROM noted n;
+    IF v_ends.parts IS NOT NULL THEN
+        PERFORM count_members(
+            coalesce(p_at, clock_timestamp()), v_ends.parts, v_ends.was, v_ends.now_is);
+    END IF;
+    RETURN ARRAY(SELECT f.number FROM flows f WHERE f.number > p_after AND NOT f.gone
+                  ORDER BY f.number LIMIT p_limit);
+END $$;
+
+-- Flows without their jobs, and their parts; those whose id is stored are left out. How many were new.
+--   p_flows   columns of `flows` by name, in order, but for those that follow from others
+--   p_parts   columns of `parts` and `part_counts` by name; flow: its place in p_flows; on_failed:
+--             `parts.failed`
+CREATE OR REPLACE FUNCTION restore_flows(p_flows text, p_parts text) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT t.*, t.key IS NOT NULL AND t.state = 0
+                    AND NOT EXISTS (SELECT 1 FROM flows o WHERE o.key = t.key AND o.holds_key)
+               AS holds
+          FROM json_populate_recordset(NULL::flows, p_flows::json) WITH ORDINALITY AS t
+    ), stored AS (
+        INSERT INTO flows (id, state, cancelled, holds_key, created_at, ended_at, expires, expires_at,
+                           attend_at, name, key, tenant, sealed)
+        SELECT a.id, a.state, a.cancelled, a.holds, a.created_at, a.ended_at, a.expires,
+               a.expires_at,
+               CASE WHEN a.state > 0 THEN NULL WHEN a.cancelled THEN '-infinity'
+                    ELSE a.expires_at END,
+               a.name, a.key, a.tenant, a.sealed
+          FROM asked a ORDER BY a.ordinality
+        ON CONFLICT (id) DO NOTHING
+        RETURNING number, id
+    ), parts_of AS MATERIALIZED (
+        SELECT s.number AS stored_flow, s.id AS flow_id, t.*
+          FROM json_to_recordset(p_parts::json) AS t (
+                   flow integer, number integer, kind smallint, on_failed boolean, due boolean,
+                   told_over boolean, told_broken boolean, told_unneeded boolean,
+                   waiting integer, broken integer, unneeded integer, name text, task text,
+                   after integer[], strict boolean[], feeds integer[], feeds_strict boolean[],
+                   total integer, open integer, blocked integer, succeeded integer,
+                   failed integer, cancelled integer, stopped integer, skipped integer)
+          JOIN asked a ON a.ordinality = t.flow
+          JOIN stored s ON s.id = a.id
+    ), made AS (
+        INSERT INTO parts (flow, flow_id, number, kind, failed, due, told_over, told_broken,
+                           told_unneeded, waiting, broken, unneeded, name, task, after, strict,
+                           feeds, feeds_strict)
+        SELECT p.stored_flow, p.flow_id, p.number, p.kind, p.on_failed, p.due,
+               p.told_over, p.told_broken, p.told_unneeded, p.waiting, p.broken, p.unneeded,
+               p.name, p.task, p.after, p.strict, p.feeds, p.feeds_strict
+          FROM parts_of p ORDER BY p.stored_flow, p.number
+        RETURNING id, flow, number
+    ), counted AS (
+        INSERT INTO part_counts (part, total, open, blocked, succeeded, failed, cancelled, stopped,
+                                 skipped)
+        SELECT m.id, p.total, p.open, p.blocked, p.succeeded, p.failed, p.cancelled, p.stopped,
+               p.skipped
+          FROM made m JOIN parts_of p ON p.stored_flow = m.flow AND p.number = m.number
+    )
+    SELECT count(*) INTO v_count FROM stored;
+    RETURN v_count;
 END $$;
 
 -- Jobs with columns of `jobs` by name, and key_held and key_until: all but their numbers and where
--- they stand. Those whose id is stored are left out. An undefined limit: WL001.
+-- they stand; ready: 4 to 6 for members that their flows hold. Those whose id is stored are left out. An undefined limit: WL001.
 CREATE OR REPLACE FUNCTION restore_jobs(p_at timestamptz, p_jobs text)
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql AS $$
@@ -32,9 +112,9 @@ BEGIN
             costs, key, key_window, key_period, backoff, tags, tenant, principal, correlation_id,
             trace, parent, progress, progress_note, reason, error_kind, error_message,
             error_traceback, error_frame, result, payload, throttled, on_failure, key_spent,
-            on_lost, metadata)
+            on_lost, metadata, part, added, delay, expires)
         SELECT t.id, t.state,
-               CASE WHEN t.state > 0 THEN NULL
+               CASE WHEN t.ready >= 4 THEN t.ready WHEN t.state > 0 THEN NULL
                     WHEN t.due > v_now OR (t.gates IS NOT NULL AND NOT t.solo) THEN 0
                     WHEN t.solo THEN 3 ELSE 1 END,
                t.solo, t.cancel_requested, t.priority, t.due, t.created_at, t.started_at,
@@ -44,7 +124,8 @@ BEGIN
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,
                t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure,
-               coalesce(t.key_spent, false), t.on_lost, t.metadata
+               coalesce(t.key_spent, false), t.on_lost, t.metadata, t.part, t.added, t.delay,
+               t.expires
           FROM json_populate_recordset(NULL::jobs, v_jobs) WITH ORDINALITY AS t
          ORDER BY t.ordinality
         ON CONFLICT (id) DO NOTHING

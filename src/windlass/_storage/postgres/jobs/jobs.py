@@ -240,7 +240,7 @@ class PostgresJobs:
         order = by_seq(transitions)
         ordered = [transitions[place] for place in order]
         alike = success_args(ordered)
-        now, durable = self._db.instant(), self._db.durable
+        now, durable, left_out = self._db.instant(), self._db.durable, None
         if alike is not None:
             args = (now, durable, *alike)
             if not ordered[0].keep:
@@ -260,7 +260,7 @@ class PostgresJobs:
                 metadata_args(ordered),
             )
             try:
-                ((at, *answers),) = await self._db.fetch(
+                ((at, left_out, *answers),) = await self._db.fetch(
                     self._db.sql(_APPLY), now, durable, *args, twice, *flow
                 )
                 frees = True
@@ -270,7 +270,7 @@ class PostgresJobs:
         self._db.timings.finishes.add(len(ordered))
         self._on_ended(len(ordered))
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
-        return Applied(at, [found[place] for place in range(len(order))])
+        return Applied(at, [found[place] for place in range(len(order))], left_out or ())
 
     async def active(self, queues: Sequence[str]) -> bool:
         return await self._asked(_ACTIVE, list(queues))

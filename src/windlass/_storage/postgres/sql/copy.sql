@@ -9,7 +9,7 @@ SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, b
        on_failure, on_lost,
        progress, progress_note, reason, error_kind, error_message, error_traceback, result,
        payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by,
-       metadata, jobs.ready IS NOT DISTINCT FROM 4 AS blocked,
+       metadata, ready, delay, expires, jobs.ready IS NOT DISTINCT FROM 4 AS blocked,
        (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
                          CASE WHEN jobs.added THEN 'added' END)
           FROM windlass.parts p WHERE p.id = jobs.part) AS place
@@ -28,6 +28,19 @@ SELECT seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kin
 -- name: dump_logs
 SELECT seq, claim_number, number, lines
   FROM windlass.logs WHERE seq = ANY ($1::bigint[]) ORDER BY seq, claim_number, number;
+
+-- name: dump_flows
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
+  FROM windlass.read_flows(windlass.dump_flows($1, $2, $3)) ORDER BY number;
+
+-- name: restore_flows
+SELECT windlass.restore_flows($1, $2);
+
+-- name: parts_of_flows
+SELECT f.id AS flow, p.number, p.id
+  FROM windlass.flows f JOIN windlass.parts p ON p.flow = f.number
+ WHERE f.id = ANY ($1::uuid[]);
 
 -- name: restore_jobs
 SELECT id FROM windlass.restore_jobs($1, $2);

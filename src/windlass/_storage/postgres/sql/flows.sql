@@ -6,6 +6,11 @@ SELECT id, created, repeated
                             $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
                             $31);
 
+-- name: extend
+SELECT windlass.extend_flow($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                            $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
+                            $31);
+
 -- name: settle
 SELECT windlass.settle_flows($1, $2, $3);
 
@@ -17,19 +22,21 @@ SELECT seq, id, state, blocked, result, error_kind, error_message, reason
   FROM windlass.list_members($1, $2, $3, $4);
 
 -- name: find
-SELECT number, id, name, state, created_at, ended_at, key, cancelled, expires_at, tenant, counts
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
   FROM windlass.read_flows(windlass.find_flows($1::smallint[], $2, $3, $4, $5, $6));
 
 -- name: one
-SELECT number, id, name, state, created_at, ended_at, key, cancelled, expires_at, tenant, counts
+SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
+       tenant, counts
   FROM windlass.read_flows(
            ARRAY(SELECT number FROM windlass.flows WHERE id = $1::uuid AND NOT gone));
 
 -- name: parts
-SELECT p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
+SELECT p.flow, p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
        c.blocked, c.open, c.succeeded, c.failed, c.cancelled, c.stopped, c.skipped
   FROM windlass.parts p JOIN windlass.part_counts c ON c.part = p.id
- WHERE p.flow = $1::bigint ORDER BY p.number;
+ WHERE p.flow = ANY ($1::bigint[]) ORDER BY p.flow, p.number;
 
 -- name: prune
 SELECT windlass.prune_flows($1, $2::smallint, $3, $4);

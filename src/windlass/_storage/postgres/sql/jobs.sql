@@ -36,7 +36,7 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
   FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: apply
-SELECT at, verdicts, verbs, cool_untils, cooleds
+SELECT at, left_out, verdicts, verbs, cool_untils, cooleds
   FROM windlass.apply_transitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
                                   $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
 

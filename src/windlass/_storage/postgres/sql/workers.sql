@@ -43,7 +43,7 @@ SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, s
   FROM windlass.orphans($1) AS jobs;
 
 -- name: leave
-SELECT at, verdicts, verbs, cool_untils, cooleds
+SELECT at, left_out, verdicts, verbs, cool_untils, cooleds
   FROM windlass.leave_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                              $17, $18, $19, $20, $21, $22, $23, $24, $25);
 

@@ -12,8 +12,10 @@ from datetime import datetime
 
 import msgspec
 
-from windlass._core.job.job import JobId, NewJob
+from windlass._core.flows.flow import NewFlow
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.transition import Transition
+from windlass._storage.postgres.flows.new_flows import user_flow_of
 from windlass._storage.postgres.io.database import PostgresDatabase, channel_of, quoted_schema
 from windlass._storage.postgres.jobs.insert import check_size, insert_answers
 from windlass._storage.postgres.jobs.job_json import JobJson, job_json_of
@@ -23,6 +25,7 @@ from windlass._storage.postgres.transactions.user_connections import (
     run_statement,
     run_statement_sync,
 )
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.transactions import ClaimEnd, ClaimEndAnswer, UserConnection
 from windlass._storage.shared.insert_rules import skip_if_key_held
@@ -42,6 +45,7 @@ from windlass.errors import (
 __all__ = ["PostgresTransactions", "UserTransactions"]
 
 _INSERT = "SELECT windlass.insert_for_user(CAST($1 AS text))"
+_START = "SELECT windlass.start_for_user(CAST($1 AS text))"
 _FINISH = "SELECT windlass.finish_for_user(CAST($1 AS text))"
 # A server that runs, a database, a table. Without a right to the schema there is no table.
 _PLACE = """SELECT pg_catalog.concat_ws(' ',
@@ -55,6 +59,7 @@ _PLACE = """SELECT pg_catalog.concat_ws(' ',
 _ENDED = "SELECT what, at FROM windlass.ended_for_user($1, $2, $3, $4, $5)"
 
 _encode = msgspec.json.encode
+_started = msgspec.json.Decoder(tuple[FlowId, bool, bool]).decode
 _holders = msgspec.json.Decoder(dict[int, tuple[str, bool]]).decode
 
 
@@ -87,6 +92,7 @@ class UserTransactions:
         self._channel = channel_of(schema)
         place = f"{quoted_schema(schema)}."
         self._insert = Statement(_INSERT.replace("windlass.", place))
+        self._start = Statement(_START.replace("windlass.", place))
         self._finish = Statement(_FINISH.replace("windlass.", place))
         self._place = Statement(_PLACE)
 
@@ -105,6 +111,22 @@ class UserTransactions:
         with self._translated():
             answer = run_statement_sync(connection, self._insert, request, doing="enqueue")
         return _inserted(jobs, answer)
+
+    async def start(
+        self, connection: UserConnection, flow: NewFlow, *, notify: bool = False
+    ) -> StartedFlow:
+        request = self._starting(flow, notify=notify)
+        with self._translated():
+            answer = await run_statement(connection, self._start, request, doing="start")
+        return StartedFlow(*_started(answer or ""))
+
+    def start_sync(
+        self, connection: UserConnection, flow: NewFlow, *, notify: bool = False
+    ) -> StartedFlow:
+        request = self._starting(flow, notify=notify)
+        with self._translated():
+            answer = run_statement_sync(connection, self._start, request, doing="start")
+        return StartedFlow(*_started(answer or ""))
 
     async def finish(self, connection: UserConnection, transition: Transition) -> None:
         request = self._finishing(transition)
@@ -128,6 +150,11 @@ class UserTransactions:
         return _encode(
             _Insert(self._instant(), channel, [job_json_of(new) for new in jobs])
         ).decode()
+
+    def _starting(self, flow: NewFlow, *, notify: bool) -> str:
+        check_size([job for _, job in flow.jobs])
+        channel = self._channel if notify else None
+        return _encode(user_flow_of(flow, self._instant(), channel)).decode()
 
     def _finishing(self, transition: Transition) -> str:
         claim = transition.claim

@@ -191,7 +191,8 @@ async def run_statement(
     if driver.blocks:
         message = (
             f"connection= is a {driver.title}, whose calls block, and `await ...{doing}` is for "
-            f"those that are awaited: call {doing}_sync(...) instead, or give {driver.other}."
+            f"those that are awaited: call {_blocking(doing)}(...) instead, or give "
+            f"{driver.other}."
         )
         raise InvalidArgument(message)
     answer: str | None = await driver.run(connection, statement, request)
@@ -206,12 +207,17 @@ def run_statement_sync(
     if not driver.blocks:
         other = f", or give {driver.other}" if driver.other else ""
         message = (
-            f"connection= is an {driver.title}, whose calls are awaited, and {doing}_sync is for "
-            f"those that block: use `await ...{doing}(...)` instead{other}."
+            f"connection= is an {driver.title}, whose calls are awaited, and {_blocking(doing)} is "
+            f"for those that block: use `await ...{doing}(...)` instead{other}."
         )
         raise InvalidArgument(message.replace("is an psycopg", "is a psycopg"))
     answer: str | None = driver.run(connection, statement, request)
     return answer
+
+
+def _blocking(doing: str) -> str:
+    """Return the call for connections that block."""
+    return "app.blocking.start" if doing == "start" else f"{doing}_sync"
 
 
 _HOOK = "windlass.hook"

@@ -14,34 +14,35 @@ from windlass._core.stats.rollup import Rollup
 from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.listed_jobs import pairs, shown_job
+from windlass._storage.redis.copy.flows import held_of, packed_flow
 from windlass._storage.redis.copy.restore import restored_job
+from windlass._storage.redis.flows.records import graph_of
 from windlass._storage.redis.io.database import RedisDatabase
-from windlass._storage.redis.io.layout import COUNTED, VERBS
-from windlass._storage.redis.io.records import attempt_of, state_record_of
+from windlass._storage.redis.io.layout import COUNTED, MEMBERSHIP, VERBS
+from windlass._storage.redis.io.records import StateRecord, attempt_of, state_record_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.redis.jobs.insert import require_limits
+from windlass._storage.redis.jobs.request import decode_request
 from windlass._storage.redis.journal import chunks_of, event_bytes
 from windlass._storage.redis.queues import settings_text
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import StorageError
+from windlass._storage.shared.restored_job import require_flows
 
 __all__ = ["RedisCopy"]
 
 _DUMP, _RESTORE = script("dump"), script("restore")
+_DUMP_FLOWS, _GRAPH = script("flow_dump"), script("flow_graph")
 
 _AT_ONCE = 50
 """Jobs one script reads: each may carry a large payload and a large result."""
 _LENGTH = struct.Struct(">H")
-_NO_FLOWS = (
-    "Flows cannot be copied from or to Redis yet. Wait until they have ended and were deleted, or "
-    "keep them where they are."
-)
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -57,17 +58,25 @@ class RedisCopy:
         while len(found) < limit:
             chunk = min(limit - len(found), _AT_ONCE)
             last, *rows = await self._db.run_aside(_DUMP, after, chunk)
-            if last == b"flows":
-                raise StorageError(_NO_FLOWS)
             if not last:
                 break
             after = int(last)
             found += [_stored_job(row) for row in rows]
         return found
 
+    async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
+        found: list[FlowGraph] = []
+        for uid in await self._db.run_aside(_DUMP_FLOWS, after, limit):
+            reply = await self._db.run_aside(_GRAPH, uid)
+            if reply:
+                found.append(graph_of(uid, reply))
+        return found
+
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
         reply = await self._db.run_aside(_RESTORE, *(_pack(_packed(thing)) for thing in things))
         require_limits(reply)
+        if reply[0] == b"flow":
+            require_flows(things, [one.flow.id for one in things if isinstance(one, FlowGraph)])
         self._db.wake()
         return int(reply[1])
 
@@ -77,7 +86,7 @@ class RedisCopy:
 
 def _stored_job(row: Sequence[Any]) -> StoredJob:
     """Decode a job from the reply of dump.lua."""
-    *shown, held_until, history, logs = row
+    *shown, held_until, history, logs, ended_by_flow = row
     job, kept = shown_job(shown), state_record_of(shown[1]) if shown[1] else None
     ended: tuple[int, Verb, str] | None = None
     if kept is not None and kept.ended_number:
@@ -87,9 +96,17 @@ def _stored_job(row: Sequence[Any]) -> StoredJob:
         unique=job.unique,
         key_until=instant_of(held_until) if held_until else None,
         ended=ended,
+        held=held_of(shown[0], _membership(shown[0], kept), ended_by_flow),
         history=tuple(attempt_of(entry) for entry in history),
         logs=tuple(chunks_of(job.id, job.seq, dict(pairs(logs)))),
     )
+
+
+def _membership(asked: bytes, kept: StateRecord | None) -> bytes:
+    """Return the present membership of a job; empty if it is no member."""
+    if kept is not None:
+        return kept.membership
+    return asked[-MEMBERSHIP:] if decode_request(asked).membership else b""
 
 
 # --- in ---------------------------------------------------------------------------------------
@@ -99,9 +116,9 @@ def _packed(thing: CopiedRecord) -> Sequence[object]:
     """Encode a thing as restore.lua takes it."""
     match thing:
         case StoredJob():
-            if thing.job.flow is not None:
-                raise StorageError(_NO_FLOWS)
             return restored_job(thing)
+        case FlowGraph():
+            return packed_flow(thing)
         case Rollup():
             return _rollup(thing)
         case QueueRecord():

@@ -13,6 +13,7 @@ from windlass._core.job.job import JobRecord
 from windlass._core.job.unique import Window
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.copy import StoredJob
+from windlass._storage.redis.copy.flows import packed_member
 from windlass._storage.redis.io.layout import (
     CANCEL,
     CODES,
@@ -42,7 +43,7 @@ def restored_job(stored: StoredJob) -> Sequence[object]:
     job = stored.job
     state = _state(stored)
     fields = _fields(stored)
-    rest = {
+    rest: dict[str, object] = {
         # A job that was never changed has no state record.
         "touched": any(state[name] for name in _TOUCHED) or job.max_attempts != job.budget,
         "fields": {name: as_text(text) for name, text in fields.items()},
@@ -51,6 +52,9 @@ def restored_job(stored: StoredJob) -> Sequence[object]:
         "held": job.key_held,
         "held_until": _us(stored.key_until),
     }
+    member = packed_member(stored)
+    if member is not None:
+        rest["member"] = member
     return ("job", as_text(request_record(asked_of(stored))), state, rest)
 
 

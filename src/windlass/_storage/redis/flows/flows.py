@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.flows.flow import SEALED_FOR, FlowRecord, FlowState, NewFlow
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
@@ -26,25 +26,23 @@ from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.flows.records import (
     FLOW_CODES,
     flow_of,
+    graph_of,
+    job_args,
     member_of,
     part_key,
-    part_of,
     start_args,
 )
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.insert import require_stored
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import InvalidArgument
 
 __all__ = ["RedisFlows"]
 
 _START, _SETTLE, _ACT = script("flow_start"), script("flow_settle"), script("flow_act")
 _MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("flow_graph")
-_PRUNE, _RECOUNT = script("flow_prune"), script("flow_recount")
+_EXTEND, _PRUNE, _RECOUNT = script("flow_extend"), script("flow_prune"), script("flow_recount")
 
-_MOST_JOBS = 10_000
-"""Jobs that one start stores: it is one script, and the server does nothing else meanwhile."""
 _SETTLED_AT_ONCE = 500
 _DELETED_AT_ONCE = 100
 _MEMBERS_AT_ONCE = 500
@@ -57,6 +55,8 @@ _pack = msgspec.msgpack.Encoder().encode
 class RedisFlows:
     """A `FlowStore`."""
 
+    portion = 5_000  # one script: the server does nothing else meanwhile
+
     def __init__(self, database: RedisDatabase) -> None:
         self._db = database
 
@@ -65,12 +65,6 @@ class RedisFlows:
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
         if not flows:
             return []
-        number = sum(len(flow.jobs) for flow in flows)
-        if number > _MOST_JOBS:
-            raise InvalidArgument(
-                f"Redis stores at most {_MOST_JOBS} jobs with one start of flows, got {number}. "
-                f"Start several flows, or let jobs of the flow add the others."
-            )
         args = [argument for flow in flows for argument in start_args(flow)]
         reply, unsure = await self._db.run_told(_START, *args)
         require_stored(reply)
@@ -78,6 +72,21 @@ class RedisFlows:
         return [
             _started(flow.id, said, unsure=unsure) for flow, said in zip(flows, reply, strict=True)
         ]
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+    ) -> bool:
+        kept = span_us(SEALED_FOR)
+        uid = known_id(JobId(flow))
+        reply = await self._db.run_aside(_EXTEND, uid, int(last), kept, *job_args(jobs))
+        if not isinstance(reply, int):
+            require_stored(reply)
+        self._db.wake()
+        return bool(reply)
 
     async def settle(self, limit: int) -> int:
         done = 0
@@ -134,10 +143,7 @@ class RedisFlows:
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))
-        if not reply:
-            return None
-        packed, parts, *plans = reply
-        return FlowGraph(flow_of(uid, packed, parts), list(part_of(parts, plans)))
+        return graph_of(uid, reply) if reply else None
 
     # --- keeping ------------------------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
 from windlass._core.flows.flow import (
+    SEALED_FOR,
     Edge,
     FlowRecord,
     FlowState,
@@ -17,16 +19,27 @@ from windlass._core.flows.flow import (
     PartKind,
     PartRecord,
 )
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.flows.part import PartStanding
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.values.instants import LAST_US, instant_of, span_us
-from windlass._storage.protocol.flows import Member
+from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._storage.redis.io.records import optional_instant, settled_of
 from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.redis.jobs.insert import insert_args
 from windlass._storage.shared.job_ids import id_of
 
-__all__ = ["FLOW_CODES", "flow_of", "member_of", "part_key", "part_of", "start_args"]
+__all__ = [
+    "FLOW_CODES",
+    "flow_of",
+    "graph_of",
+    "job_args",
+    "member_of",
+    "part_key",
+    "part_record",
+    "plan_record",
+    "start_args",
+]
 
 _STATES: Final = tuple(FlowState)
 FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
@@ -34,6 +47,7 @@ FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
 _KINDS: Final = tuple(PartKind)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 _NEVER = -1
+_SEALED_FOR = span_us(SEALED_FOR)
 
 _PART = struct.Struct(">BBBB8I3I")
 _NUMBER = struct.Struct(">I")
@@ -62,6 +76,8 @@ class _FlowRow(msgspec.Struct, array_like=True):
     swept: int
     swept_to: int
     size: int
+    lasts: int
+    sealed: bool
 
 
 _decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode
@@ -85,17 +101,37 @@ def start_args(flow: NewFlow) -> list[bytes]:
             False if flow.key is None else flow.key,
             False if flow.tenant is None else flow.tenant,
             _NEVER if flow.expires is None else max(0, min(span_us(flow.expires), LAST_US)),
+            _SEALED_FOR if flow.sealed else False,
             [_asked(part) for part in flow.parts],
             len(flow.jobs),
         )
     )
-    numbers = b"".join(_NUMBER.pack(number) for number, _ in flow.jobs)
-    return [head, numbers, *insert_args([job for _, job in flow.jobs])]
+    return [head, *job_args(flow.jobs)]
+
+
+def job_args(jobs: Sequence[tuple[int, NewJob]]) -> list[bytes]:
+    """Return jobs of a flow: the numbers of their parts, then the jobs as insert.lua takes them."""
+    numbers = b"".join(_NUMBER.pack(number) for number, _ in jobs)
+    return [numbers, *insert_args([job for _, job in jobs])]
 
 
 def _asked(part: NewPart) -> tuple[object, ...]:
     edges = [(edge.part, edge.strict) for edge in part.after]
     return (part.name, _KIND_CODES[part.kind], part.task, int(part.when == "failed"), edges)
+
+
+def part_record(part: PartRecord, stands: PartStanding) -> bytes:
+    """Return a part as it is stored."""
+    told = sum(fact << at for at, fact in enumerate(stands.told))
+    counts = (getattr(part, name) for name in _COUNTS)
+    gate = msgspec.structs.astuple(stands.gate)
+    on_failure = part.when == "failed"
+    return _PART.pack(_KIND_CODES[part.kind], on_failure, told, stands.due, *counts, *gate)
+
+
+def plan_record(part: PartRecord) -> bytes:
+    """Return what does not change about a part as it is stored."""
+    return _pack((part.name, part.task, [(edge.part, edge.strict) for edge in part.after]))
 
 
 # --- out --------------------------------------------------------------------------------------
@@ -119,13 +155,15 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
         ended_at=optional_instant(row.ended),
         key=_text(row.key),
         cancel_requested=row.cancelled,
+        sealed=row.sealed,
         expires_at=optional_instant(row.expires),
+        expires=None if row.lasts < 0 else timedelta(microseconds=row.lasts),
         tenant=_text(row.tenant),
         **sums,
     )
 
 
-def part_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
+def _parts_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
     """Yield the parts of a flow, from their records and plans."""
     rows = zip(_PART.iter_unpack(parts), plans, strict=True)
     for number, ((kind, on_failure, _, _, *numbers), plan) in enumerate(rows):
@@ -139,6 +177,12 @@ def part_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
             after=tuple(Edge(part, strict) for part, strict in after),
             **dict(zip(_COUNTS, numbers, strict=False)),
         )
+
+
+def graph_of(uid: bytes, reply: Sequence[bytes]) -> FlowGraph:
+    """Return a flow with its parts, from the reply of flow_graph.lua."""
+    packed, parts, *plans = reply
+    return FlowGraph(flow_of(uid, packed, parts), list(_parts_of(parts, plans)))
 
 
 def member_of(row: Sequence[Any]) -> Member:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from windlass._core.job.error_origin import frame_of
+from windlass._core.job.job import JobId
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.values.instants import LAST_US, instant_of, span_us
@@ -192,15 +193,16 @@ def as_text(value: bytes) -> msgspec.Raw:
 def apply_answers(reply: Sequence[Any], order: AnswerOrder) -> Applied:
     """Return the answers of apply.lua, in the order of the transitions."""
     insert.require_limits(reply)
-    now, characters, rests = reply
+    now, characters, rests, left_out = reply
     given = [_ANSWERS[character] for character in characters]
     for place, until, begins in rests:
         given[place] = TransitionAnswer(
             Verdict.APPLIED, given[place].verb, instant_of(until), cooled=bool(begins)
         )
+    names = [JobId(job.hex()) for job in left_out]
     if order is None:
-        return Applied(instant_of(now), given)
+        return Applied(instant_of(now), given, names)
     answers = list(given)
     for place, answer in zip(order, given, strict=True):
         answers[place] = answer
-    return Applied(instant_of(now), answers)
+    return Applied(instant_of(now), answers, names)

@@ -13,7 +13,7 @@ from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.redis.jobs.request import request_record
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["insert_answers", "insert_args", "require_limits", "require_stored"]
+__all__ = ["due_bytes", "insert_answers", "insert_args", "require_limits", "require_stored"]
 
 _HEAD = struct.Struct(">BqqB")
 _NOW, _AFTER, _AT = range(3)
@@ -36,10 +36,11 @@ _PLAIN = _HEAD.pack(_NOW, 0, _NEVER, _REUSE)
 
 def insert_args(jobs: Sequence[NewJob]) -> list[bytes]:
     """Return the arguments of insert.lua."""
-    return [part for job in jobs for part in (_head(job), request_record(job))]
+    return [part for job in jobs for part in (due_bytes(job), request_record(job))]
 
 
-def _head(job: NewJob) -> bytes:
+def due_bytes(job: NewJob) -> bytes:
+    """Return when a job is due, when it expires, and what a held key means, for storing.lua."""
     unique = job.unique
     if job.delay is None and job.at is None and job.expires is None and unique is None:
         return _PLAIN

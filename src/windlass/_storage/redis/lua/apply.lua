@@ -7,7 +7,8 @@
 --   'D', then the same, of successes whose jobs are deleted: as a result, msgpack of all their results, which
 --        members of flows keep
 -- Answer: now; one character for each transition; and for those that said how long their queue is to
--- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
+-- rest their place (from 0), until when it does, and 1 if that begins now; and the ids of jobs that were to
+-- follow and are not stored. Or, if a follow-up needs a
 -- undefined limit, what insert.lua answers then; or 'order', if '1' was said where there are
 -- breakers, to which the order matters: nothing is done.
 -- use: endings settling
@@ -224,4 +225,4 @@ if rawget(pending, 'members') then
   settling.run(SETTLED)
 end
 settle_claims()
-return { now, table.concat(answers), rests }
+return { now, table.concat(answers), rests, pending.left_out }

@@ -31,7 +31,7 @@ function acts.cancel(flow)
 end
 
 function acts.retry(flow)
-  if flow.state == flows.RUNNING or flow.state == flows.SUCCEEDED then
+  if flow.sealed or flow.state == flows.RUNNING or flow.state == flows.SUCCEEDED then
     return WRONG_STATE
   elseif flow.key and redis.call('HEXISTS', prefix .. 'flow_keys', flow.key) == 1 then
     return CONFLICT
@@ -49,6 +49,7 @@ function acts.retry(flow)
     end
   end
   members.flush()
+  settling.reopen(flow)
   return DONE
 end
 

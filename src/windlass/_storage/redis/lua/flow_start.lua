@@ -1,18 +1,16 @@
 -- FlowStore.start.
--- ARGV: of each flow msgpack [id, name, key or false, tenant or false, expires or -1, parts, number of jobs],
--- the numbers of its jobs' parts (4 bytes each), then two strings for each job as storing.lua says. A part is
+-- ARGV: of each flow msgpack [id, name, key or false, tenant or false, expires or -1, false or how long it may stay
+-- sealed, parts, number of jobs], the numbers of its jobs' parts (4 bytes each), then two strings for each job as storing.lua says. A part is
 -- [name, kind, task, 1 if it runs on failure or 0, [[part, strict], ...]].
 -- Answer: for each flow '' (stored), '=' (stored before), or the id of the running flow that holds its key.
 -- Or, as insert.lua: 'limit', 'key' or 'id', and nothing is stored.
--- use: storing settling
-
-local LAYOUT = 4 -- the first that knows flows: older processes would end members without counting them
+-- use: storing settling new_members
 
 -- The flows that are to be stored, with their places among the answers.
 local function read_flows(answers)
   local wanted, keys, ids, at = {}, {}, {}, 1
   while at <= #ARGV do
-    local id, name, key, tenant, expires, its_parts, many = unpack(cmsgpack.unpack(ARGV[at]))
+    local id, name, key, tenant, expires, sealed, its_parts, many = unpack(cmsgpack.unpack(ARGV[at]))
     local holder = key and (keys[key] or redis.call('HGET', prefix .. 'flow_keys', key))
     if ids[id] or redis.call('HEXISTS', prefix .. 'flows', id) == 1 then
       answers[#answers + 1] = '='
@@ -27,8 +25,8 @@ local function read_flows(answers)
       wanted[#wanted + 1] = {
         flow = {
           id = id, name = name, key = key, tenant = tenant, created = now, state = flows.RUNNING,
-          expires = expires < 0 and 0 or after(now, expires), ended = 0, cancelled = false, swept = 0,
-          swept_to = 0, size = #its_parts,
+          expires = flows.expiry(sealed or expires), ended = 0, cancelled = false, swept = 0,
+          swept_to = 0, size = #its_parts, lasts = expires, sealed = sealed and true,
         },
         parts = its_parts, numbers = ARGV[at + 1], first = at + 2, many = many,
       }
@@ -45,7 +43,8 @@ local function make_parts(wanted)
     local part = {
       key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, listed = 0, kind = asked[2],
       on = asked[4], told = 0, due = 0, total = 0, open = 0, blocked = 0, succeeded = 0, failed = 0,
-      cancelled = 0, stopped = 0, skipped = 0, waiting = #asked[5], broken = 0, unneeded = 0,
+      cancelled = 0, stopped = 0, skipped = 0, broken = 0, unneeded = 0,
+      waiting = #asked[5] == 0 and wanted.flow.sealed and 1 or #asked[5],
     }
     for _, edge in ipairs(asked[5]) do
       feeds[edge[1] + 1] = (feeds[edge[1] + 1] or '') .. struct.pack('>I4B', i - 1, edge[2] and 1 or 0)
@@ -83,24 +82,6 @@ local function gather_jobs(all)
     end
   end
   return items, joins
-end
-
--- The answer for an id that is stored, or a key that is held, also by a job of the same call; nil: none.
-local function conflict(new)
-  if new.again[1] then
-    return { 'id', new.ids[new.again[1][1]] }
-  end
-  local taken = {}
-  for i = 1, new.many do
-    local key = has(new.marks[i], KEYED) and new.specials[i][1]
-    if key then
-      local holder = taken[key] or key_holder(key)
-      if holder then
-        return { 'key', key, holder }
-      end
-      taken[key] = new.ids[i]
-    end
-  end
 end
 
 local function keep_flow(wanted)
@@ -143,15 +124,13 @@ local answers = {}
 local all = read_flows(answers)
 local items, joins = gather_jobs(all)
 local new = read_new(items)
-local refusal = unknown_limit(new) or conflict(new)
+local refusal = unknown_limit(new) or new_members.conflict(new)
 if refusal then
   return refusal
 elseif #all == 0 then
   return answers
 end
-if not newer then
-  redis.call('SET', prefix .. 'finishes', LAYOUT)
-end
+flows.require_layout()
 for _, wanted in ipairs(all) do
   keep_flow(wanted)
 end

@@ -36,7 +36,7 @@ local function leave()
   end
   end_worker(worker, 'gone')
   settle_claims()
-  return { now, table.concat(answers), rests }
+  return { now, table.concat(answers), rests, pending.left_out }
 end
 
 return leave()

@@ -1,7 +1,7 @@
 -- CopyStore.restore.
 -- ARGV: things, each packed by msgpack; copy/restore.py says what is in them.
 -- Answer: 'new' and how many were; or 'limit', an undefined name, and the names that are:
--- nothing is stored.
+-- nothing is stored. Or 'flow' and the id of one that is missing.
 -- use: storing brakes audits events
 
 local things, bodies = {}, {}
@@ -19,11 +19,76 @@ for _, thing in ipairs(things) do
     refusal = { 'limit', thing[2], unpack(redis.call('HKEYS', prefix .. 'limits')) }
   end
 end
-if refusal then
-  return refusal
-end
 
 local restore, place = {}, 0
+
+-- --- flows ---
+
+-- The first flow of a member that is neither stored nor among these; nil: there is none.
+local function missing_flow()
+  local known = {}
+  for _, thing in ipairs(things) do
+    if thing[1] == 'flow' then
+      known[thing[2].id] = true
+    elseif thing[1] == 'job' and thing[4].member then
+      local flow = string.sub(thing[4].member.part, 1, 16)
+      if not known[flow] and redis.call('HEXISTS', prefix .. 'flows', flow) == 0 then
+        return flow
+      end
+    end
+  end
+end
+
+-- A flow without its jobs. Its parts come as they are stored, with the counts of these.
+function restore.flow(thing)
+  local flow, records, plans, feeds = unpack(thing, 2)
+  if flows.get(flow.id) then
+    return false
+  end
+  flows.require_layout()
+  flow.number, flow.swept, flow.swept_to = redis.call('INCR', prefix .. 'flow_seq'), 0, 0
+  redis.call('ZADD', prefix .. 'flow_numbers', flow.number, flow.id)
+  wide('HSET', prefix .. 'parts', records, 2)
+  wide('HSET', prefix .. 'plans', plans, 2)
+  wide('HSET', prefix .. 'feeds', feeds, 2)
+  for at = 1, #records, 2 do
+    local part = flows.unpack_part(records[at], records[at + 1])
+    if part.due == 1 then
+      redis.call('ZADD', prefix .. 'settle', flow.number, part.key)
+    end
+  end
+  if flow.state ~= flows.RUNNING then
+    redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, flow.ended, flow.id)
+  else
+    if flow.key then
+      redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
+    end
+    if flow.cancelled then
+      redis.call('ZADD', prefix .. 'settle', 0, flow.id)
+    end
+  end
+  flows.expect_expiry(flow)
+  flows.save(flow)
+  return true
+end
+
+-- The record of a member: see `join_part` in storing.lua.
+local function member_record(asked, member)
+  return string.char(members.RECORD) .. string.sub(asked, 2, 19) .. string.char(members.SORT)
+    .. string.sub(asked, 21) .. '\196\39' .. member.asks
+    .. members.pack(member.part, member.added, member.held == 'blocked')
+end
+
+-- Put a member where it was in its part, which counts it already.
+local function join_part(job, member)
+  redis.call('ZADD', prefix .. 'members:' .. job.part, job.seq, job.added and job.id .. 'a' or job.id)
+  if member.held then
+    redis.call('ZADD', prefix .. member.held .. ':' .. job.part, job.seq, job.id)
+  end
+  if job.blocked then
+    members.count_blocked(job.queue, 1)
+  end
+end
 
 -- --- jobs ---
 
@@ -66,6 +131,9 @@ function restore.job(thing)
   local asked = struct.pack(
     NEW_HEAD, 157, INT, state.created, INT, state.expires, INT, seq, INT, state.due
   ) .. body
+  if rest.member then
+    asked = member_record(asked, rest.member)
+  end
   redis.call('HSET', prefix .. 'jobs', id, asked)
   redis.call('ZADD', prefix .. 'all', seq, id)
   if is_odd(id, state.created) then
@@ -81,13 +149,18 @@ function restore.job(thing)
   end
   keep_rest(job, rest)
   count(job.queue, job.state, 1)
-  if job.state == WAITING then
+  if rest.member then
+    join_part(job, rest.member)
+  end
+  if job.blocked then
+    return true
+  elseif job.state == WAITING then
     join_line(job)
   elseif job.state == RUNNING then
     hold(job)
   else
-    redis.call('ZADD', ended_line(job.state, job.queue), job.finished, id)
-    note_ended(job.state, job.queue, job.finished)
+    redis.call('ZADD', ended_line(ended_as(job), job.queue), job.finished, id)
+    note_ended(ended_as(job), job.queue, job.finished)
   end
   return true
 end
@@ -165,6 +238,13 @@ function restore.event(thing)
   return true
 end
 
+if refusal then
+  return refusal
+end
+local missing = missing_flow()
+if missing then
+  return { 'flow', missing }
+end
 local number = 0
 for _, thing in ipairs(things) do
   if restore[thing[1]](thing) then

@@ -13,12 +13,15 @@ from windlass._core.job.state import Verb
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.limits import LimitState
 from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.shared.restored_job import require_flows
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.admin.audit import restore_audit
 from windlass._storage.sqlite.admin.rollups import copy_rollup
+from windlass._storage.sqlite.copy.flows import dump_flows, held_of, known_flows, restore_flow
 from windlass._storage.sqlite.copy.restore import JobRestore
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -29,21 +32,17 @@ from windlass._storage.sqlite.io.rows import (
     job_of,
     optional_instant,
     seqs_text,
-    value_of,
 )
 from windlass._storage.sqlite.jobs.insert import require_limits
 from windlass._storage.sqlite.journal import chunks_of, restore_event
 from windlass._storage.sqlite.limits.limits import require_limit, restore_budget
 from windlass._storage.sqlite.queues import restore_queue
-from windlass.errors import StorageError
 
 __all__ = ["SqliteCopy"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "copy.sql")
 _HISTORIES, _LOGGED = _SQL["histories"], _SQL["logged"]
 _DUMP = load_sql("windlass._storage.sqlite.sql", "whole_jobs.sql")["dump"]
-
-_ANY_FLOW = load_sql("windlass._storage.sqlite.sql", "flows.sql")["any"]
 
 _SHOWN = 48
 """Columns of a job that `job_of` reads."""
@@ -58,6 +57,9 @@ class SqliteCopy:
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
         return await self._db.ask(lambda connection, now: _dump(connection, after, limit, now))
 
+    async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
+        return await self._db.ask(lambda connection, _: dump_flows(connection, after, limit))
+
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
         new = await self._db.write(lambda connection, now: _restore(connection, things, now))
         self._db.subscribers.wake()
@@ -68,11 +70,6 @@ class SqliteCopy:
 
 
 def _dump(connection: apsw.Connection, after: int, limit: int, now: int) -> list[StoredJob]:
-    if value_of(connection, _ANY_FLOW) is not None:
-        raise StorageError(
-            f"{connection.filename} has flows, which cannot be copied yet. Nothing was copied: let "
-            f"them end and delete them first."
-        )
     rows = fetch_shown(connection, _DUMP, (after, now, limit))
     seqs = seqs_text([row[0] for row in rows])
     histories: defaultdict[int, list[Attempt]] = defaultdict(list)
@@ -88,13 +85,14 @@ def _dump(connection: apsw.Connection, after: int, limit: int, now: int) -> list
 
 
 def _stored(row: Row, history: list[Attempt], logs: list[LogChunk]) -> StoredJob:
-    key_until, number, verb, by = row[_SHOWN:]
+    key_until, number, verb, by, flow_state, timing = row[_SHOWN:]
     job = job_of(row[:_SHOWN])
     return StoredJob(
         job=job,
         unique=job.unique,
         key_until=optional_instant(key_until),
         ended=None if number is None else (number, Verb(verb), by),
+        held=held_of(flow_state, timing),
         history=tuple(history),
         logs=tuple(logs),
     )
@@ -104,7 +102,10 @@ def _stored(row: Row, history: list[Attempt], logs: list[LogChunk]) -> StoredJob
 
 
 def _restore(connection: apsw.Connection, things: Sequence[CopiedRecord], now: int) -> int:
-    require_limits(connection, [thing.job for thing in things if isinstance(thing, StoredJob)])
+    stored = [thing for thing in things if isinstance(thing, StoredJob)]
+    flows = [thing for thing in things if isinstance(thing, FlowGraph)]
+    require_limits(connection, [one.job for one in stored])
+    require_flows(stored, {*known_flows(connection, stored), *(one.flow.id for one in flows)})
     jobs = JobRestore(connection, now)
     new = sum(_restore_one(connection, jobs, thing) for thing in things)
     jobs.settle()
@@ -116,6 +117,8 @@ def _restore_one(connection: apsw.Connection, jobs: JobRestore, thing: CopiedRec
     match thing:
         case StoredJob():
             return jobs.add(thing)
+        case FlowGraph():
+            return restore_flow(connection, thing)
         case Rollup():
             return copy_rollup(connection, thing)
         case QueueRecord():

@@ -15,6 +15,7 @@ from windlass._storage.protocol.copy import StoredJob
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import metadata_text, note_text
+from windlass._storage.sqlite.copy.flows import MemberPlaces
 from windlass._storage.sqlite.io.rows import (
     CODES,
     Row,
@@ -41,16 +42,20 @@ class JobRestore:
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection, self._now = connection, now
         self._lanes = LaneChanges(connection)
+        self._places = MemberPlaces(connection)
 
     def add(self, stored: StoredJob) -> bool:
         """Store a job with all that belongs to it; False: its id is stored."""
         job = stored.job
-        ready, lane = self._stand(job)
+        ready, lane = (None, None) if job.blocked else self._stand(job)
         values = {**_asked(stored), **_course(stored), "ready": ready, "lane": lane}
+        values |= self._places.columns(stored)
         self._connection.execute(_RESTORE, values)
         if not self._connection.changes():
             return False
         seq = self._connection.last_insert_rowid()
+        if job.flow is not None:
+            self._places.note(job.flow, seq)
         self._connection.executemany(_REMEMBER, _history(stored, seq))
         keep_chunks(self._connection, [(seq, chunk) for chunk in stored.logs])
         if job.state is State.RUNNING:

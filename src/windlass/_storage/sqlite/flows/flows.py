@@ -18,7 +18,7 @@ from windlass._core.flows.flow import (
     PartKind,
     PartRecord,
 )
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
@@ -35,8 +35,8 @@ from windlass._storage.sqlite.admin.action_effects import JobChanges, failed_mem
 from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
 from windlass._storage.sqlite.flows.recount import recount
-from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
-from windlass._storage.sqlite.flows.start import start_flows
+from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, reopen_flow, settle
+from windlass._storage.sqlite.flows.start import extend_flow, start_flows
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     STATES,
@@ -50,7 +50,7 @@ from windlass._storage.sqlite.io.rows import (
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 
-__all__ = ["SqliteFlows"]
+__all__ = ["SqliteFlows", "read_graph"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ACTED_ON, _UNCANCEL, _PART_IDS = _SQL["acted_on"], _SQL["uncancel"], _SQL["part_ids"]
@@ -67,6 +67,8 @@ _encode = msgspec.json.Encoder().encode
 class SqliteFlows:
     """A `FlowStore`."""
 
+    portion = 20_000
+
     def __init__(self, database: SqliteDatabase) -> None:
         self._db = database
 
@@ -74,6 +76,18 @@ class SqliteFlows:
         answers = await self._db.write(partial(start_flows, flows=flows))
         self._db.subscribers.wake()
         return answers
+
+    async def extend(
+        self,
+        flow: FlowId,
+        jobs: Sequence[tuple[int, NewJob]],
+        *,
+        last: bool,
+    ) -> bool:
+        op = partial(extend_flow, wanted=flow, jobs=jobs, last=last)
+        done = await self._db.write(op)
+        self._db.subscribers.wake()
+        return done
 
     async def settle(self, limit: int) -> int:
         # Most often nothing is due, and the write lock is everybody's.
@@ -122,7 +136,7 @@ class SqliteFlows:
         )
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
-        return await self._db.ask(lambda connection, _: _graph(connection, flow))
+        return await self._db.ask(lambda connection, _: read_graph(connection, flow))
 
     async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
         age = span_us(older_than)
@@ -160,7 +174,7 @@ def _cancel(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResu
     flow = first(connection, _ACTED_ON, (known_id(JobId(wanted)),))
     if flow is None:
         return ActionResult.UNKNOWN
-    number, state, _ = flow
+    number, state, *_ = flow
     if state != FlowState.RUNNING:
         return ActionResult.WRONG_STATE
     cancel_flow(connection, number, now)
@@ -171,8 +185,8 @@ def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResul
     flow = first(connection, _ACTED_ON, (known_id(JobId(wanted)),))
     if flow is None:
         return ActionResult.UNKNOWN
-    number, state, superseded = flow
-    if state in (FlowState.RUNNING, FlowState.SUCCEEDED):
+    number, state, superseded, sealed = flow
+    if sealed or state in (FlowState.RUNNING, FlowState.SUCCEEDED):
         return ActionResult.WRONG_STATE
     if superseded:
         return ActionResult.CONFLICT
@@ -184,6 +198,7 @@ def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResul
     for job in failed_members(connection, number):
         jobs.requeue(job)
     jobs.settle()
+    reopen_flow(connection, number, now)
     return ActionResult.DONE
 
 
@@ -199,8 +214,9 @@ def _member(row: Row) -> Member:
 
 def _flow(row: Row) -> FlowRecord:
     """Decode a row of ``flow`` in flows.sql."""
-    uid, number, name, state, created_at, ended_at, key, cancelled, expires_at, tenant = row[:10]
-    total, open_, succeeded, failed, ended, stopped, skipped = map(int, row[10:])
+    uid, number, name, state, created_at, ended_at, key, *about = row[:12]
+    cancelled, sealed, expires_at, expires, tenant = about
+    total, open_, succeeded, failed, ended, stopped, skipped = map(int, row[12:])
     return FlowRecord(
         id=FlowId(uid.hex()),
         number=number,
@@ -210,7 +226,9 @@ def _flow(row: Row) -> FlowRecord:
         ended_at=optional_instant(ended_at),
         key=key,
         cancel_requested=bool(cancelled),
+        sealed=bool(sealed),
         expires_at=optional_instant(expires_at),
+        expires=None if expires is None else timedelta(microseconds=expires),
         tenant=tenant,
         total=total,
         open=open_,
@@ -222,7 +240,8 @@ def _flow(row: Row) -> FlowRecord:
     )
 
 
-def _graph(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
+def read_graph(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
+    """Return a flow with its parts; None: it is not stored."""
     found = fetch_shown(connection, _FLOW, (known_id(JobId(wanted)),))
     if not found:
         return None

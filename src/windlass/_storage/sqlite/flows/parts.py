@@ -20,6 +20,7 @@ from windlass._core.flows.part import (
     tidings,
 )
 from windlass._core.job.job import FlowId, FlowPlace
+from windlass._core.values.instants import LAST_US
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, seqs_text
 
@@ -27,7 +28,7 @@ __all__ = ["BLOCKED", "SKIPPED", "STOPPED", "CountedPart", "PartChanges", "Place
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _PARTS, _FOLLOWERS, _STORE = _SQL["parts"], _SQL["followers"], _SQL["store_part"]
-_END_FLOW, _PLACES = _SQL["end_flow"], _SQL["places"]
+_END_FLOW, _RUN_AGAIN, _PLACES = _SQL["end_flow"], _SQL["run_again"], _SQL["places"]
 
 BLOCKED, STOPPED, SKIPPED = 1, 2, 3
 """The column ``flow_state`` of jobs."""
@@ -173,11 +174,12 @@ class PartChanges:
 
     def _end(self, part: CountedPart, end: Tidings) -> None:
         """Let the flow end, or go on."""
-        state, at = FlowState.RUNNING, None
-        if end.over:
-            failed = FlowState.CANCELLED if part.cancelled else FlowState.FAILED
-            state, at = failed if end.broken else FlowState.SUCCEEDED, self._now
-        self._connection.execute(_END_FLOW, (part.flow, state.value, at))
+        if not end.over:
+            self._connection.execute(_RUN_AGAIN, (part.flow, self._now, LAST_US))
+            return
+        failed = FlowState.CANCELLED if part.cancelled else FlowState.FAILED
+        state = failed if end.broken else FlowState.SUCCEEDED
+        self._connection.execute(_END_FLOW, (part.flow, state.value, self._now))
 
 
 class Place(NamedTuple):

@@ -37,10 +37,13 @@ __all__ = [
     "SETTLED_BY_CLAIM",
     "cancel_flow",
     "is_unsettled",
+    "reopen_flow",
     "settle",
+    "sweep_from_start",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_FIRST_DUE = _SQL["first_due"]
 _IS_UNSETTLED, _LATE, _DUE_PART = _SQL["is_unsettled"], _SQL["late"], _SQL["due_part"]
 _SETTLEABLE, _PLACE, _END_BLOCKED = _SQL["settleable"], _SQL["place"], _SQL["end_blocked"]
 _BLOCK_AGAIN, _LEAVE_ENDED = _SQL["block_again"], _SQL["leave_ended"]
@@ -48,6 +51,7 @@ _FORGET_DUE, _FIRST_BROKEN = _SQL["forget_due"], _SQL["first_broken"]
 _SWEEPING, _SWEEPABLE = _SQL["sweeping"], _SQL["sweepable"]
 _NEXT_SWEPT, _NOTE_SWEPT = _SQL["next_swept"], _SQL["note_swept"]
 _CANCEL, _PART_IDS = _SQL["cancel"], _SQL["part_ids"]
+_IS_SEALED, _OPEN_ROOTS = _SQL["is_sealed"], _SQL["open_roots"]
 _REQUEST_CANCEL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["request_cancel"]
 
 SETTLED_BY_CLAIM, SETTLED_BY_APPLY = 500, 100
@@ -73,10 +77,26 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
 
 def cancel_flow(connection: apsw.Connection, flow: int, now: int) -> None:
     """Mark a flow. Its members follow in portions."""
-    connection.execute(_CANCEL, (flow,))
+    sweep_from_start(connection, flow)
+    if value_of(connection, _IS_SEALED, (flow,)):
+        connection.execute(_OPEN_ROOTS, (flow,))  # the rest will not come
     changes = PartChanges(connection, now)
     changes.touch(part for (part,) in fetch(connection, _PART_IDS, (flow,)))
     changes.store()
+
+
+def sweep_from_start(connection: apsw.Connection, flow: int) -> None:
+    """Let the cancel of a flow reach all its members, again."""
+    connection.execute(_CANCEL, (flow,))
+
+
+def reopen_flow(connection: apsw.Connection, flow: int, now: int) -> None:
+    """Let a retried flow run from this write on: block at least one of its members again.
+
+    None is if others hold the keys of all of them.
+    """
+    while (part := value_of(connection, _FIRST_DUE, (flow,))) is not None:
+        _settle_part(connection, part, SETTLED_BY_APPLY, now)
 
 
 def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
 import apsw
 import msgspec
 
-from windlass._core.flows.flow import NewFlow, NewPart
-from windlass._core.flows.part import Decision, Gate, decide
+from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartRecord
+from windlass._core.flows.part import Decision, decide, first_gate
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
+from windlass._storage.protocol.copy import HeldMember
 from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
@@ -29,7 +31,7 @@ from windlass._storage.sqlite.jobs.unique_keys import find_holder, take_key
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 from windlass.errors import IdConflict, KeyConflict
 
-__all__ = ["start_flows"]
+__all__ = ["add_edges", "extend_flow", "start_flows", "timing_text"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
@@ -40,6 +42,8 @@ _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
 )
 _ADD_FLOW, _ADD_PART, _ADD_EDGE = _SQL["add_flow"], _SQL["add_part"], _SQL["add_edge"]
 _NOTE_LAST, _PART_IDS = _SQL["note_last"], _SQL["part_ids"]
+_EXTENDED, _ANY_STORED, _COUNT_NEW = _SQL["extended"], _SQL["any_stored"], _SQL["count_new"]
+_NOTE_EXTENDED, _OPEN_ROOTS = _SQL["note_extended"], _SQL["open_roots"]
 _INSERT, _INSERT_PLAIN = _SQL["insert_member"], _SQL["insert_plain_member"]
 _INSERT_MANY, _INSERT_MANY_PLAIN = widened(_INSERT), widened(_INSERT_PLAIN)
 
@@ -71,19 +75,17 @@ def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
 
 def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
     require_limits(connection, [job for _, job in flow.jobs])
-    expires_at = None if flow.expires is None else add_clamped_us(now, span_us(flow.expires))
-    about = (id_of(JobId(flow.id)), flow.name, now, expires_at, flow.key, flow.tenant)
+    expires = None if flow.expires is None else min(span_us(flow.expires), LAST_US)
+    expires_at = _us_after(now, span_us(SEALED_FOR) if flow.sealed else expires)
+    flow_id = id_of(JobId(flow.id))
+    about = (flow_id, flow.name, now, expires_at, expires, flow.key, flow.tenant, flow.sealed)
     connection.execute(_ADD_FLOW, about)
     number = connection.last_insert_rowid()
-    open_ = [_is_open(part) for part in flow.parts]
+    open_ = [not flow.sealed and _is_open(part) for part in flow.parts]
     _add_parts(connection, number, flow, open_)
     ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
-    before = value_of(connection, _LAST_SEQ)
     members = _Members(connection, lanes, now)
-    for part, jobs in groupby(flow.jobs, key=lambda one: one[0]):
-        members.store([job for _, job in jobs], ids[part], blocked=not open_[part])
-    if members.stored < len(flow.jobs):
-        _refuse(connection, [job for _, job in flow.jobs], before)
+    members.store_all(flow.jobs, ids, open_)
     connection.execute(_NOTE_LAST, (number,))
     with_jobs = {part for part, _ in flow.jobs}
     changes = PartChanges(connection, now)
@@ -97,7 +99,45 @@ def _is_open(part: NewPart) -> bool:
     """Return whether its jobs are placed with the start of the flow."""
     if part.after:
         return False
-    return decide(part.kind, part.when, Gate()) is Decision.OPEN
+    return decide(part.kind, part.when, first_gate(part, sealed=False)) is Decision.OPEN
+
+
+def extend_flow(
+    connection: apsw.Connection,
+    now: int,
+    wanted: FlowId,
+    jobs: Sequence[tuple[int, NewJob]],
+    *,
+    last: bool,
+) -> bool:
+    """`FlowStore.extend` at the instant ``now``."""
+    found = first(connection, _EXTENDED, (id_of(JobId(wanted)),))
+    if found is None or found[2]:
+        return False
+    number, sealed, _, expires = found
+    if not sealed or any(
+        value_of(connection, _ANY_STORED, (id_of(job.id),)) for _, job in jobs[:1]
+    ):
+        return True  # a repeated call
+    require_limits(connection, [job for _, job in jobs])
+    ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
+    _Members(connection, LaneChanges(connection), now).store_all(jobs, ids, [False] * len(ids))
+    counted = Counter(part for part, _ in jobs)
+    connection.executemany(_COUNT_NEW, [(ids[part], more) for part, more in counted.items()])
+    connection.execute(_NOTE_LAST, (number,))
+    if last:
+        connection.execute(_NOTE_EXTENDED, (number, _us_after(now, expires), False))
+        connection.execute(_OPEN_ROOTS, (number,))
+        changes = PartChanges(connection, now)
+        changes.touch(ids)
+        changes.store()
+    else:
+        connection.execute(_NOTE_EXTENDED, (number, _us_after(now, span_us(SEALED_FOR)), True))
+    return True
+
+
+def _us_after(now: int, span: int | None) -> int | None:
+    return None if span is None else add_clamped_us(now, span)
 
 
 def _add_parts(
@@ -107,7 +147,11 @@ def _add_parts(
     for part, _ in flow.jobs:
         totals[part] += 1
     counted = [
-        (totals[n], 0 if open_[n] else totals[n], len(part.after))
+        (
+            totals[n],
+            0 if open_[n] else totals[n],
+            first_gate(part, sealed=flow.sealed).waiting,
+        )
         for n, part in enumerate(flow.parts)
     ]
     connection.executemany(
@@ -117,11 +161,18 @@ def _add_parts(
             for n, (part, counts) in enumerate(zip(flow.parts, counted, strict=True))
         ],
     )
+    add_edges(connection, number, flow.parts)
+
+
+def add_edges(
+    connection: apsw.Connection, number: int, parts: Sequence[NewPart | PartRecord]
+) -> None:
+    """Store what the parts of a flow wait for."""
     connection.executemany(
         _ADD_EDGE,
         [
             (number, n, edge.part, int(edge.strict))
-            for n, part in enumerate(flow.parts)
+            for n, part in enumerate(parts)
             for edge in part.after
         ],
     )
@@ -145,6 +196,16 @@ class _Members:
         self._connection, self._lanes, self._now = connection, lanes, now
         self.stored: int = 0
 
+    def store_all(
+        self, jobs: Sequence[tuple[int, NewJob]], parts: Sequence[int], open_: Sequence[bool]
+    ) -> None:
+        """Store jobs of a flow, each with the number of its part, or raise IdConflict."""
+        before = value_of(self._connection, _LAST_SEQ)
+        for part, some in groupby(jobs, key=lambda one: one[0]):
+            self.store([job for _, job in some], parts[part], blocked=not open_[part])
+        if self.stored < len(jobs):
+            _refuse(self._connection, [job for _, job in jobs], before)
+
     def store(self, jobs: Sequence[NewJob], part: int, *, blocked: bool) -> None:
         """Store jobs of one part."""
         for plain, run in groupby(jobs, is_plain):
@@ -161,7 +222,7 @@ class _Members:
         if not blocked:
             return [(*row, part, None, None) for row in rows]
         return [
-            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, _timing(job))
+            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, timing_text(job))
             for job, row in zip(jobs, rows, strict=True)
         ]
 
@@ -179,7 +240,7 @@ class _Members:
 
     def _row(self, job: NewJob, part: int, *, blocked: bool) -> Row:
         row = full_row(job, None if blocked else self._lanes, self._now)
-        return (*row, part, BLOCKED if blocked else None, _timing(job) if blocked else None)
+        return (*row, part, BLOCKED if blocked else None, timing_text(job) if blocked else None)
 
     def _store_keyed(self, job: NewJob, part: int, *, blocked: bool) -> None:
         unique = job.unique
@@ -196,7 +257,7 @@ class _Members:
             take_key(self._connection, unique.key, seq, period=period, now=self._now)
 
 
-def _timing(job: NewJob) -> str | None:
+def timing_text(job: NewJob | HeldMember) -> str | None:
     """Return what counts from a blocked job's turn as JSON; None for nothing, as most jobs have."""
     if job.delay is None and job.at is None and job.expires is None:
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 import msgspec
 
 from windlass._core.flows.part import ended_as
-from windlass._core.job.job import NewJob
+from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.limits.cooldown import RESET_AFTER
@@ -21,7 +21,7 @@ from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
 from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, is_unsettled, settle
-from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text, value_of
+from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
     ApplyEffects,
@@ -39,7 +39,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
 _SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
 _FLOWS = load_sql("windlass._storage.sqlite.sql", "flows.sql")
-_LAST_SEQ, _JOIN = _FLOWS["last_seq"], _FLOWS["join"]
+_JOIN = _FLOWS["join"]
 _FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
 _ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
@@ -93,12 +93,14 @@ def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transitio
         ]
     if after.unstarted:
         retake_keys(connection, sorted(after.unstarted), now)
+    if not after.members and not after.following:
+        return Applied(instant_of(now), answers)
+    # After all of them: the follow-up jobs may take keys that any of them released.
+    stored = _follow(connection, now, after.following) if after.following else {}
     if after.members:
-        _end_members(connection, now, after)
-    elif after.following:
-        # After all of them: the follow-up jobs may take keys that any of them released.
-        insert(connection, now, [job for job, _ in after.following])
-    return Applied(instant_of(now), answers)
+        _end_members(connection, now, after.members, stored)
+    left_out = [job.id for job, _ in after.following if job.id not in stored]
+    return Applied(instant_of(now), answers, left_out)
 
 
 def _apply(
@@ -162,14 +164,19 @@ def _apply(
     return answers
 
 
-def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
-    """Insert what is to follow, count members and what they added for their parts, and settle."""
-    added = _follow(connection, now, after.following) if after.following else {}
+def _end_members(
+    connection: apsw.Connection,
+    now: int,
+    members: Sequence[Finish],
+    added: Mapping[JobId, int | None],
+) -> None:
+    """Count members and what they added for their parts, and settle."""
     changes = PartChanges(connection, now)  # behind the insert, which may end other members
-    ended = Counter((row[_PART], FINISHING[verb]) for verb, row in after.members)
+    ended = Counter((row[_PART], FINISHING[verb]) for verb, row in members)
     changes.load({part for part, _ in ended})
-    for part, number in added.items():
-        changes.add(part, total=number, open=number)
+    for joined, number in Counter(added.values()).items():
+        if joined is not None:
+            changes.add(joined, total=number, open=number)
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
@@ -180,20 +187,24 @@ def _end_members(connection: apsw.Connection, now: int, after: _After) -> None:
 
 def _follow(
     connection: apsw.Connection, now: int, following: Sequence[tuple[NewJob, int | None]]
-) -> dict[int, int]:
+) -> dict[JobId, int | None]:
     """Insert what is to follow. What members added joins their parts, unless their flow was
-    cancelled. Return the number of jobs that each part got.
+    cancelled. Return the jobs that were stored, each with its part.
     """
-    places = places_of(connection, {part for _, part in following if part is not None})
+    parts = {part for _, part in following if part is not None}
+    places = places_of(connection, parts) if parts else {}
     wanted = [(job, part) for job, part in following if part is None or not places[part].cancelled]
-    last = value_of(connection, _LAST_SEQ)
-    insert(connection, now, [job for job, _ in wanted])
-    added: dict[int, int] = {}
+    stored = {
+        job.id: part
+        for (job, part), answer in zip(
+            wanted, insert(connection, now, [job for job, _ in wanted]), strict=True
+        )
+        if answer.created and not answer.repeated
+    }
     for part in places:
-        ids = ids_text(job.id for job, its in wanted if its == part)
-        connection.execute(_JOIN, (part, ids, last))
-        added[part] = connection.changes()
-    return added
+        ids = ids_text(job for job, its in stored.items() if its == part)
+        connection.execute(_JOIN, (part, ids))
+    return stored
 
 
 def _judge(

@@ -113,8 +113,9 @@ def insert(
             rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
             _store(connection, rows, _INSERT_LIMITED if limited else _INSERT)
         stored = connection.total_changes() - before
-        if strict and stored < len(together):
-            _refuse_others(connection, together)
+        if stored < len(together):
+            if strict:
+                _refuse_others(connection, together)
             answers += _some_repeated(connection, together, stored)
         else:
             answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job

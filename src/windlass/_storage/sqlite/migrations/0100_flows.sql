@@ -16,7 +16,9 @@ CREATE INDEX jobs_settled ON jobs (part, flow_state) WHERE flow_state IS NOT NUL
 
 -- state: running, succeeded, failed, cancelled.
 -- last_seq: the number of its last job that was given at its start. Later ones were added by members.
+-- expires: the time that it has from its start, or from when it runs again; expires_at: the end of that.
 -- swept_part, swept_seq: how far a cancel has reached; NULL: it has reached all, or there was none.
+-- sealed: not all of its jobs are stored.
 -- going: it is being deleted.
 CREATE TABLE flows (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -26,12 +28,14 @@ CREATE TABLE flows (
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
     expires_at INTEGER,
+    expires INTEGER,
     key TEXT,
     tenant TEXT,
     cancelled INTEGER NOT NULL DEFAULT 0,
     swept_part INTEGER,
     swept_seq INTEGER NOT NULL DEFAULT 0,
     last_seq INTEGER NOT NULL DEFAULT 0,
+    sealed INTEGER NOT NULL DEFAULT 0,
     going INTEGER NOT NULL DEFAULT 0,
     CHECK (length(id) = 16),
     CHECK (state IN ('running', 'succeeded', 'failed', 'cancelled')),

@@ -18,7 +18,7 @@ INSERT INTO jobs (
     ended_number, ended_verb, ended_by, limits, expires_at, timeout, key, key_window, key_period,
     missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
     progress_note, reason, error_kind, error_message, error_traceback, error_frame, result, payload,
-    throttled, on_failure, key_spent, missed_why, on_lost, metadata
+    throttled, on_failure, key_spent, missed_why, on_lost, metadata, part, flow_state, timing
 )
 VALUES (
     :id, :state, :ready, :lane, :queue, :task, :priority, :due, :attempt, :max_attempts, :budget,
@@ -26,7 +26,8 @@ VALUES (
     :ended_number, :ended_verb, :ended_by, :limits, :expires_at, :timeout, :key, :key_window,
     :key_period, :missed_at, :backoff, :tags, :tenant, :principal, :correlation_id, :trace, :parent,
     :progress, :progress_note, :reason, :error_kind, :error_message, :error_traceback, :error_frame,
-    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why, :on_lost, :metadata
+    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why, :on_lost, :metadata, :part,
+    :flow_state, :timing
 )
 ON CONFLICT (id) DO NOTHING;
 

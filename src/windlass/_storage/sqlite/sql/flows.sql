@@ -25,12 +25,9 @@ SELECT lower(hex(id)) FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND +seq <= ?2 LIMIT 1;
 
 -- name: join
--- Jobs that were just stored, after the job ?3.
+-- Jobs that were just stored.
 UPDATE jobs SET part = ?1
- WHERE id IN (SELECT unhex(value) FROM json_each(?2)) AND seq > ?3;
-
--- name: any
-SELECT max(number) FROM flows;
+ WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
 -- name: stored
 SELECT 1 FROM flows WHERE id = ?1;
@@ -42,8 +39,8 @@ SELECT lower(hex(id)) FROM flows
  ORDER BY number LIMIT 1;
 
 -- name: add_flow
-INSERT INTO flows (id, name, created_at, expires_at, key, tenant, last_seq)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0);
+INSERT INTO flows (id, name, created_at, expires_at, expires, key, tenant, last_seq, sealed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8);
 
 -- name: add_part
 INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting)
@@ -54,6 +51,29 @@ INSERT INTO edges (flow, part, after, strict) VALUES (?1, ?2, ?3, ?4);
 
 -- name: note_last
 UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE number = ?1;
+
+-- name: extended
+-- A flow that is to get more jobs: its number, whether it is sealed and was cancelled, and its time.
+SELECT number, sealed, cancelled, expires FROM flows WHERE id = ?1 AND going = 0;
+
+-- name: is_sealed
+SELECT sealed FROM flows WHERE number = ?1;
+
+-- name: any_stored
+SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?1);
+
+-- name: count_new
+UPDATE parts SET total = total + ?2, open = open + ?2, blocked = blocked + ?2 WHERE id = ?1;
+
+-- name: note_extended
+-- It expires at ?2; ?3: it is sealed.
+UPDATE flows SET expires_at = ?2, sealed = ?3 WHERE number = ?1;
+
+-- name: open_roots
+-- The first parts of a flow wait for the rest of it no longer.
+UPDATE parts SET waiting = 0
+ WHERE flow = ?1 AND waiting > 0
+   AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.flow = parts.flow AND edges.part = parts.number);
 
 -- name: part_ids
 SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
@@ -88,6 +108,17 @@ UPDATE parts
 
 -- name: end_flow
 UPDATE flows SET state = ?2, ended_at = ?3 WHERE number = ?1;
+
+-- name: run_again
+-- An ended flow continues, and has all its time again. ?2: now, ?3: the last instant.
+UPDATE flows SET state = 'running', ended_at = NULL, expires_at = min(?2 + expires, ?3)
+ WHERE number = ?1 AND ended_at IS NOT NULL;
+
+-- name: first_due
+-- The first part of an ended flow that is to be settled; none: the flow runs.
+SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number
+ WHERE flows.number = ?1 AND flows.ended_at IS NOT NULL AND parts.due = 1
+ ORDER BY parts.number LIMIT 1;
 
 -- name: places
 -- Where the jobs of these parts stand, and whether they must not start any more.
@@ -193,7 +224,8 @@ UPDATE flows SET cancelled = 0, swept_part = NULL WHERE number = ?1;
 -- name: acted_on
 SELECT number, state, EXISTS (SELECT 1 FROM flows AS other
                                WHERE other.key IS NOT NULL AND other.key = flows.key
-                                 AND other.state = 'running' AND other.number <> flows.number)
+                                 AND other.state = 'running' AND other.number <> flows.number),
+       sealed
   FROM flows WHERE id = ?1 AND going = 0;
 
 -- name: members
@@ -209,8 +241,8 @@ SELECT jobs.seq, jobs.id, jobs.state, jobs.flow_state, jobs.result, jobs.error_k
 -- part: flow_columns
 -- As `flow_of` reads them.
 SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.ended_at, flows.key,
-       flows.cancelled, flows.expires_at, flows.tenant, total(parts.total), total(parts.open),
-       total(parts.succeeded), total(parts.failed), total(parts.cancelled), total(parts.stopped),
+       flows.cancelled, flows.sealed, flows.expires_at, flows.expires, flows.tenant,
+       total(parts.total), total(parts.open), total(parts.succeeded), total(parts.failed), total(parts.cancelled), total(parts.stopped),
        total(parts.skipped)
   FROM flows LEFT JOIN parts ON parts.flow = flows.number AND parts.kind = 'jobs'
 
@@ -266,6 +298,30 @@ DELETE FROM parts WHERE flow = ?1;
 
 -- name: delete_flow
 DELETE FROM flows WHERE number = ?1;
+
+-- name: dumped
+SELECT lower(hex(id)) FROM flows WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
+
+-- name: restore_flow
+INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, expires, key, tenant,
+                   cancelled, sealed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: restore_part
+INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, succeeded, failed,
+                   cancelled, stopped, skipped, waiting, broken, unneeded, tells_over,
+                   tells_broken, tells_unneeded, due)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: part_at
+SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number AND parts.number = ?2
+ WHERE flows.id = ?1;
+
+-- name: note_given
+-- The flow of the part ?1 was given the job ?2 at its start.
+UPDATE flows SET last_seq = max(last_seq, ?2)
+ WHERE number = (SELECT flow FROM parts WHERE id = ?1);
 
 -- name: recounted
 SELECT number, lower(hex(id)) FROM flows

@@ -9,11 +9,13 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
+from windlass._core.flows.part_state import PartState, part_states
 from windlass._core.job.job import JobRecord
-from windlass._storage.protocol.flows import FlowGraph
+from windlass._core.job.state import State
+from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._web.flows import act_on_flow, find_flow
 from windlass._web.graph.picture import draw_flow
-from windlass._web.graph.states import PartState, Tally, part_states, tally_of
+from windlass._web.graph.states import Tally, tally_of
 from windlass._web.pages.flows.flow_list import FlowLine, parse_number
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.paging import page_rows
@@ -27,6 +29,8 @@ __all__ = ["CANCEL", "RETRY", "JobPlace", "flow", "part", "place_of", "read_live
 
 _AUDITED = 10
 _MEMBERS = 100
+_AT_ONCE, _MOST_READ = 500, 10_000
+"""Jobs that a search for failed ones reads in one step, and in all."""
 _MOST_NAMED = 8
 """Parts that a cell names before it only counts."""
 _MOST_OPEN = 20
@@ -67,6 +71,7 @@ async def flow(visit: PageRequest) -> Response:
     graph = await find_flow(visit, visit.request.path_params["flow"])
     now = await visit.admin.storage.now()
     opened = list(dict.fromkeys(visit.request.query_params.getlist("open")))[:_MOST_OPEN]
+    here = parse_number(visit.asked("part"), "part")
     shown = page_rows(visit, graph.parts)
     subject = f"flow {graph.flow.id}"
     return await visit.render(
@@ -74,7 +79,8 @@ async def flow(visit: PageRequest) -> Response:
         now=now,
         flow=graph.flow,
         row=FlowLine(graph.flow, now),
-        picture=draw_flow(graph.flow, graph.parts, opened),
+        picture=draw_flow(graph.flow, graph.parts, opened, here=here),
+        here=here,
         opened=opened,
         rows=_rows(graph, shown.rows),
         shown=shown,
@@ -94,19 +100,42 @@ async def part(visit: PageRequest) -> Response:
         raise InvalidArgument(message)
     after = parse_number(visit.asked("after"), "after")
     (row,) = _rows(graph, found)
-    members = await visit.admin.flows.members(
-        graph.flow.id, row.part.number, after=after or 0, limit=_MEMBERS + 1
-    )
-    listed = members[:_MEMBERS]
+    failed = visit.asked("state") == "failed"
+    listed, cursor = await _members(visit.admin, graph.flow, row.part, after or 0, failed=failed)
     return await visit.render(
         "flow_part.html",
         flow=graph.flow,
         row=row,
         members=listed,
+        failed=failed,
         first=after is None,
-        next=visit.changed(after=listed[-1].seq) if len(members) > _MEMBERS else None,
+        next=None if cursor is None else visit.changed(after=cursor),
         back=visit.changed(after=None) if after is not None else None,
     )
+
+
+async def _members(
+    admin: Admin, flow: FlowRecord, part: PartRecord, after: int, *, failed: bool
+) -> tuple[Sequence[Member], int | None]:
+    """Return a page of jobs, all or the failed ones, and the cursor of the next page. A search for
+    failed ones reads a limited number of jobs, so that a page of a large part is quick, too.
+    """
+    if not failed:
+        members = await admin.flows.members(flow.id, part.number, after=after, limit=_MEMBERS + 1)
+        more = len(members) > _MEMBERS
+        return members[:_MEMBERS], members[_MEMBERS - 1].seq if more else None
+    found: list[Member] = []
+    for _ in range(_MOST_READ // _AT_ONCE):
+        members = await admin.flows.members(flow.id, part.number, after=after, limit=_AT_ONCE)
+        for one in members:
+            after = one.seq
+            if one.state is State.FAILED:
+                found.append(one)
+            if len(found) == _MEMBERS:
+                return found, after
+        if len(members) < _AT_ONCE:
+            return found, None
+    return found, after
 
 
 async def read_live_item(admin: Admin, flow_id: str) -> object:

@@ -23,6 +23,7 @@ from windlass._storage.protocol.journal import LogChunk
 from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._web.jobs import resolve_job
 from windlass._web.pages.flows.flow_page import place_of
+from windlass._web.pages.flows.pending_results import name_pending_results
 from windlass._web.pages.jobs.causes import shown_causes_of
 from windlass._web.pages.jobs.job_list import JobListRow, job_rows
 from windlass._web.pages.jobs.timeline import timeline_of
@@ -166,7 +167,7 @@ async def job(visit: PageRequest) -> Response:
     told = await admin.jobs.explain(job_id)
     found, now = told.job, told.at
     history, logs = await admin.jobs.history(job_id), await admin.jobs.logs(job_id)
-    runs = log_runs(logs)
+    runs, place = log_runs(logs), await place_of(admin, found)
     return await visit.render(
         "job.html",
         now=now,
@@ -178,14 +179,14 @@ async def job(visit: PageRequest) -> Response:
         noted=[one for one in line if one.metadata],
         runs=runs,
         older_runs=len({chunk.claim.number for chunk in logs}) - len(runs),
-        arguments=format_json(found.payload),
+        arguments=format_json(name_pending_results(found.payload, place)),
         progress_data=_beside_note(found),
         result=None if found.result is None else format_json(found.result),
         fault=_fault(found),
         kin=None if visit.partial else await _kin(admin, found, now),
         tags=[tag for tag in found.tags if tag not in secret_tags_in(found.tags)],
         trace=_trace_id(found.trace),
-        place=await place_of(admin, found),
+        place=place,
         verbs=_verbs(found, now),
     )
 

@@ -130,9 +130,8 @@ def _present(job: JobRecord, history: Sequence[Attempt]) -> list[_UnscaledSpan]:
             )
         ]
     if job.state is State.WAITING:
-        return [
-            _UnscaledSpan(since=since, started=None, ended=None, outcome="waiting", tone="wait")
-        ]
+        outcome = "blocked" if job.blocked else "waiting"
+        return [_UnscaledSpan(since=since, started=None, ended=None, outcome=outcome, tone="wait")]
     if not history:
         ended = job.finished_at
         return [

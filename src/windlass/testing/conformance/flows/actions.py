@@ -12,22 +12,20 @@ from windlass._core.job.unique import OnConflict, UniqueKey, Window
 from windlass._storage.protocol.actions import (
     ActionResult,
     Cancel,
-    Delete,
     Edit,
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.flows import FlowFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
+    a_chain,
     act,
     agree,
     finish,
     graph,
-    members,
     part,
     run,
     run_all,
@@ -37,34 +35,19 @@ from windlass.testing.conformance.flows.steps import (
     tasks,
 )
 from windlass.testing.conformance.steps import (
-    DAY,
     HOUR,
-    MINUTE,
     OOPS,
     a_job,
     a_note,
     add,
     claim,
     end,
-    enlist,
     keyed,
     look,
     obeyed,
-    total,
 )
 
-__all__ = ["FlowCancelConformance", "FlowKeepConformance", "FlowRetryConformance"]
-
-
-def a_chain(**asked: object) -> Plan:
-    """Return a flow of three jobs in a row, and a callback for each end."""
-    plan = Plan(**asked)
-    plan.part("a")
-    plan.part("b", after=["a"])
-    plan.part("c", after=["b"])
-    plan.callback("good")
-    plan.callback("bad", "failed")
-    return plan
+__all__ = ["FlowCancelConformance", "FlowRetryConformance"]
 
 
 class FlowRetryConformance:
@@ -329,87 +312,3 @@ class FlowCancelConformance:
         await start(storage, plan)
         assert not await storage.jobs.active(["second"])
         assert not (await storage.jobs.outlook(["second"])).claimable
-
-
-class FlowKeepConformance:
-    """A flow is kept and deleted as one."""
-
-    async def test_a_member_is_not_deleted_alone(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
-        plan = a_chain()
-        await start(storage, plan)
-        await run(storage)
-        for name in "ab":
-            (job,) = plan.jobs[name]
-            assert await obeyed(storage, Delete(), job.id) == [ActionResult.WRONG_STATE]
-        clock.advance(DAY)
-        pruned = await storage.maintenance.prune(state=State.SUCCEEDED, older_than=HOUR, limit=100)
-        assert pruned == 0
-        assert await total(storage) == 5
-
-    async def test_an_ended_flow_is_pruned_with_all_its_jobs(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
-        old, new, open_ = a_chain(), a_chain(), a_chain()
-        await start(storage, old)
-        await run_all(storage)
-        clock.advance(HOUR)
-        await start(storage, new)
-        await run_all(storage)
-        await start(storage, open_)
-        clock.advance(MINUTE)
-        pruned = await storage.flows.prune(state=FlowState.SUCCEEDED, older_than=HOUR, limit=100)
-        assert pruned == 5
-        assert await storage.flows.graph(old.id) is None
-        assert (await state(storage, new)).state is FlowState.SUCCEEDED
-        assert await storage.flows.prune(state=FlowState.FAILED, older_than=HOUR, limit=9) == 0
-        assert await total(storage) == 10
-        assert await run_all(storage) == ["a", "b", "c", "good"]
-
-    async def test_a_flow_is_not_pruned_before_its_callbacks_have_run(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
-        plan = a_chain()
-        await start(storage, plan)
-        for name in "abc":
-            assert await run(storage) == [name]
-        clock.advance(DAY)
-        pruned = await storage.flows.prune(state=FlowState.SUCCEEDED, older_than=HOUR, limit=100)
-        assert pruned == 0
-        assert await run_all(storage) == ["good"]
-
-    async def test_flows_are_listed_newest_first_in_pages(self, storage: Storage) -> None:
-        plans = [
-            a_chain(name=name, tenant="acme" if name == "one" else None)
-            for name in ("one", "two", "three")
-        ]
-        for plan in plans:
-            await start(storage, plan)
-        page = await storage.flows.find(FlowFilter(), limit=2)
-        rest = await storage.flows.find(FlowFilter(), before=page[-1].number, limit=2)
-        assert [flow.name for flow in (*page, *rest)] == ["three", "two", "one"]
-        (one,) = await storage.flows.find(FlowFilter(tenant="acme"))
-        (two,) = await storage.flows.find(FlowFilter(name="two"))
-        assert [one.name, two.name] == ["one", "two"]
-        await run_all(storage)
-        assert await storage.flows.find(FlowFilter(states=[FlowState.RUNNING])) == []
-        ended = await storage.flows.find(FlowFilter(states=[FlowState.SUCCEEDED]))
-        assert len(ended) == 3
-
-    async def test_a_recount_of_untouched_counts_finds_nothing(self, storage: Storage) -> None:
-        await enlist(storage)
-        for _ in range(3):
-            await start(storage, a_chain())
-        await run(storage, "a", limit=2)
-        first = await storage.flows.recount(limit=2)
-        assert first.next is not None
-        rest = await storage.flows.recount(after=first.next, limit=2)
-        assert (list(first.wrong), list(rest.wrong), rest.next) == ([], [], None)
-
-    async def test_members_of_an_unknown_flow_are_none(self, storage: Storage) -> None:
-        plan = a_chain()
-        assert list(await storage.flows.members(plan.id, 0)) == []
-        await start(storage, plan)
-        assert list(await storage.flows.members(plan.id, 99)) == []
-        assert len(await members(storage, plan, "a")) == 1

@@ -109,6 +109,21 @@ class FlowAddedConformance:
         assert (await part(storage, plan, "split")).total == 1
         assert await agree(storage)
 
+    async def test_an_added_job_whose_id_is_stored_counts_for_nothing(
+        self, storage: Storage
+    ) -> None:
+        plan = a_split()
+        row, stored = a_job(task="row"), a_job(task="stored", delay=MINUTE)
+        await add(storage, stored)
+        await start(storage, plan)
+        (job,) = await claim(storage)
+        then = (row, row, stored)
+        await end(storage, succeed(job, by="w1", result=None, then=then))
+        assert (await look(storage, stored)).flow is None
+        assert (await part(storage, plan, "split")).total == 2
+        assert await run_all(storage) == ["row", "sum"]
+        assert await agree(storage)
+
     async def test_a_cancelled_flow_takes_no_more_jobs(self, storage: Storage) -> None:
         plan = a_split()
         await start(storage, plan)
@@ -118,6 +133,21 @@ class FlowAddedConformance:
         assert await run_all(storage) == []
         assert await total(storage) == 2
         assert (await state(storage, plan)).state is FlowState.CANCELLED
+
+    async def test_the_answer_names_the_jobs_that_were_not_stored(self, storage: Storage) -> None:
+        await add(storage, keyed("taken", delay=MINUTE))
+        for cancelled in (False, True):
+            plan = a_split()
+            await start(storage, plan)
+            (job,) = await claim(storage)
+            if cancelled:
+                await act(storage, plan, "cancel")
+            then = (a_job(task="row"), keyed("taken"))
+            ending = succeed(job, by="w1", result=None, then=then)
+            applied = await storage.jobs.apply([ending])
+            left_out = then if cancelled else then[1:]
+            assert set(applied.left_out) == {one.id for one in left_out}
+            await run_all(storage)
 
     async def test_the_follow_up_of_a_failure_is_no_member(self, storage: Storage) -> None:
         plan = a_split()

@@ -204,6 +204,20 @@ class FlowStartConformance:
         assert await run_all(storage) == ["a", "b"]
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
 
+    async def test_of_flows_with_one_key_or_id_in_a_call_the_first_is_started(
+        self, storage: Storage
+    ) -> None:
+        first, second = Plan(key="one"), Plan(key="one")
+        for plan in (first, second):  # the keys of jobs that are not stored do not matter
+            plan.part("a", unique=keyed("mine").unique)
+        answers = await storage.flows.start([first.flow, second.flow, first.flow])
+        assert list(answers) == [
+            StartedFlow(first.id, created=True),
+            StartedFlow(first.id, created=False),
+            StartedFlow(first.id, created=True, repeated=True),
+        ]
+        assert await total(storage) == 1
+
     async def test_members_come_in_pages_in_the_order_in_which_they_were_given(
         self, storage: Storage
     ) -> None:

@@ -17,6 +17,7 @@ from windlass.testing.conformance.steps import OOPS, a_job, a_note, claim, end, 
 
 __all__ = [
     "Plan",
+    "a_chain",
     "act",
     "agree",
     "finish",
@@ -89,6 +90,17 @@ class Plan:
             for job in self.jobs.get(part.name, ())
         ]
         return NewFlow(**self._asked, parts=parts, jobs=jobs)
+
+
+def a_chain(**asked: object) -> Plan:
+    """Return a flow of three jobs in a row, and a callback for each end."""
+    plan = Plan(**asked)
+    plan.part("a")
+    plan.part("b", after=["a"])
+    plan.part("c", after=["b"])
+    plan.callback("good")
+    plan.callback("bad", "failed")
+    return plan
 
 
 # --- acting -----------------------------------------------------------------------------------

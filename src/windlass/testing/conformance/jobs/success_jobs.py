@@ -195,6 +195,16 @@ class AddedJobConformance:
         await end(storage, *(succeed(job, by="w1", result=None, then=then) for job, then in pairs))
         assert ids(await claim(storage, 10)) == [job.id for then in thens for job in then]
 
+    async def test_the_answer_names_the_jobs_that_were_not_stored(self, storage: Storage) -> None:
+        held, stored, new = keyed("k"), a_job(delay=HOUR), a_job()
+        await add(storage, keyed("k", delay=HOUR), stored)
+        running = await started(storage)
+        ending = succeed(running, by="w1", result=None, then=(held, stored, new))
+        applied = await storage.jobs.apply([ending])
+        assert set(applied.left_out) == {held.id, stored.id}
+        again = await storage.jobs.apply([ending])
+        assert (again.answers[0].verdict, [*again.left_out]) == (Verdict.REPEATED, [])
+
     async def test_a_refused_success_stores_none_of_its_jobs(self, storage: Storage) -> None:
         running = await started(storage)
         await happened(storage, running, Interrupted(), by="reaper")

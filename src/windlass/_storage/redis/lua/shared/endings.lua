@@ -133,11 +133,21 @@ function ending.add_jobs(items, transition)
   end
 end
 
+-- These jobs were to follow, and are not stored.
+function ending.leave_out(ids)
+  for _, id in ipairs(ids) do
+    pending.left_out[#pending.left_out + 1] = id
+  end
+end
+
 -- New jobs follow an end. What a member adds by its success belongs to its part; in a cancelled flow
 -- nothing is added.
 function ending.follow(job, verb, transition)
   local joins = job.part and verb == SUCCEED
   if joins and members.are_stopped(job.part) then
+    local items = {}
+    ending.add_jobs(items, transition)
+    ending.leave_out(read_new(items).ids)
     return
   end
   local before = #pending.follow_ups / 2
@@ -252,9 +262,12 @@ local function take_over()
   end
   if #pending.follow_ups > 0 then
     local joins = next(pending.joins) and pending.joins
-    for i, answer in ipairs(store_new(read_new(pending.follow_ups), joins)) do
+    local new = read_new(pending.follow_ups)
+    for i, answer in ipairs(store_new(new, joins)) do
       -- Jobs that are left out, or that were stored before, count for nothing.
-      if joins and joins[i] and (answer == '' or #answer == 18) then
+      if answer ~= '' and #answer ~= 18 then
+        ending.leave_out({ new.ids[i] })
+      elseif joins and joins[i] then
         local part = string.sub(joins[i], 1, 20)
         members.count(part, 'total', 1)
         members.count(part, 'open', 1)

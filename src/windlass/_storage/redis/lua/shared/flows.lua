@@ -8,7 +8,15 @@ local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
   FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
+  LAYOUT = 4, -- the first that knows flows
 }
+
+-- Refuse older processes from now on: they would end members without counting them.
+function flows.require_layout()
+  if not newer then
+    redis.call('SET', prefix .. 'finishes', flows.LAYOUT)
+  end
+end
 
 -- --- records ---
 
@@ -18,7 +26,8 @@ end
 
 -- The flow with this id, read once; false: it is not stored. key and tenant are false where there is none,
 -- expires and ended 0. swept and swept_to: the part, and the job number there, that a cancel has reached. size:
--- how many parts.
+-- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
+-- expire. sealed: not all jobs are stored.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
@@ -27,7 +36,7 @@ function flows.get(id)
     flow = packed and {
       id = id, number = values[1], name = values[2], key = values[3], tenant = values[4], created = values[5],
       expires = values[6], state = values[7], ended = values[8], cancelled = values[9], swept = values[10],
-      swept_to = values[11], size = values[12],
+      swept_to = values[11], size = values[12], lasts = values[13], sealed = values[14],
     }
     cache.flows[id] = flow
   end
@@ -38,7 +47,7 @@ function flows.save(flow)
   cache.flows[flow.id] = flow
   redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack({
     flow.number, flow.name, flow.key, flow.tenant, flow.created, flow.expires, flow.state, flow.ended,
-    flow.cancelled, flow.swept, flow.swept_to, flow.size,
+    flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed,
   }))
 end
 
@@ -118,6 +127,9 @@ end
 function flows.finish(flow, told)
   local before = flow.state
   if not has(told, OVER) then
+    if before ~= flows.RUNNING then
+      flow.expires = flows.expiry(flow.lasts)
+    end
     flow.state, flow.ended = flows.RUNNING, 0
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
@@ -137,12 +149,30 @@ function flows.finish(flow, told)
   flows.save(flow)
 end
 
+-- The instant after this time; 0: never, for -1.
+function flows.expiry(time)
+  return time < 0 and 0 or after(now, time)
+end
+
 -- A flow that runs is cancelled when it expires.
 function flows.expect_expiry(flow)
   if flow.expires > 0 then
     local may_expire = flow.state == flows.RUNNING and not flow.cancelled
     redis.call(may_expire and 'ZADD' or 'ZREM', prefix .. 'settle',
       unpack(may_expire and { flow.expires, 'x' .. flow.id } or { 'x' .. flow.id }))
+  end
+end
+
+-- The first parts of a flow wait for the rest of it no longer.
+function flows.open_roots(flow)
+  local all, keys = flows.all_parts(flow), {}
+  for i, part in ipairs(all) do
+    keys[i] = part.key
+  end
+  for i, plan in ipairs(read_all('HMGET', prefix .. 'plans', keys)) do
+    if #cmsgpack.unpack(plan)[3] == 0 then
+      all[i].waiting = 0
+    end
   end
 end
 

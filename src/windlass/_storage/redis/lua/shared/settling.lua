@@ -174,6 +174,19 @@ function settling.part(part, limit)
   return settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
 end
 
+-- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
+-- the keys of all of them.
+function settling.reopen(flow)
+  for _, part in ipairs(flows.all_parts(flow)) do
+    local done = 1
+    while flow.state ~= flows.RUNNING and part.due == 1 and done > 0 do
+      done = settling.part(part, 100)
+      members.flush()
+      flows.look(part)
+    end
+  end
+end
+
 -- --- cancelled flows ---
 
 -- Mark a flow. Its members follow in portions.
@@ -182,6 +195,9 @@ function settling.cancel(flow)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
   flows.expect_expiry(flow)
   flows.save(flow)
+  if flow.sealed then
+    flows.open_roots(flow) -- the rest will not come
+  end
   for _, part in ipairs(flows.all_parts(flow)) do
     flows.spread(part)
   end

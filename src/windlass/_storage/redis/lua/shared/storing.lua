@@ -281,8 +281,9 @@ local function store_new(new, joins)
   -- A member's record, and its place in its part; true if it is blocked, so that it is in no line.
   local function join_part(i, id, asks, expires, due)
     local place = place_in(joins[i])
+    local until_when = place.blocked and 0 or expires -- it counts from its turn
     records[stored + 2] = pack(
-      NEW_HEAD, members.RECORD, INT, now, INT, expires, members.SORT, last, INT, due
+      NEW_HEAD, members.RECORD, INT, now, INT, until_when, members.SORT, last, INT, due
     ) .. items[2 * i] .. '\196\39' .. asks .. joins[i]
     join(place.joined, last, id .. place.mark)
     if place.blocked then

@@ -1,0 +1,59 @@
+-- FlowStore.extend.
+-- ARGV: id of the flow, 1 if these are its last jobs or 0, how long it may stay sealed, the numbers of the
+-- jobs' parts (4 bytes each), then two strings for each job as storing.lua says.
+-- Answer: 1, or 0 (the flow is not there, or was cancelled). Or, as flow_start.lua: why nothing is stored.
+-- use: storing settling new_members
+
+-- All of them are blocked.
+local function join_all(flow, numbers)
+  local joins, many, membership_of = {}, {}, {}
+  for i = 1, #numbers / 4 do
+    joins[i] = struct.unpack('>I4', numbers, 4 * i - 3)
+    many[joins[i]] = (many[joins[i]] or 0) + 1
+  end
+  for number, more in pairs(many) do
+    local part = flows.part(flows.part_key(flow.id, number))
+    part.total, part.open, part.blocked = part.total + more, part.open + more, part.blocked + more
+    pending.parts[part.key] = part
+    membership_of[number] = members.pack(part.key, false, true)
+  end
+  for i, number in ipairs(joins) do
+    joins[i] = membership_of[number]
+  end
+  return joins
+end
+
+local function unseal(flow)
+  flow.sealed = false
+  flows.open_roots(flow)
+  for _, part in ipairs(flows.all_parts(flow)) do
+    flows.spread(part)
+  end
+end
+
+local id, last, stays, numbers = table.remove(ARGV, 1), table.remove(ARGV, 1) == '1',
+  tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1)
+local flow = flows.get(id)
+if not flow or flow.cancelled then
+  return 0
+end
+local new = read_new(ARGV)
+if not flow.sealed or new.known[new.ids[1]] then
+  return 1 -- a repeated call
+end
+local refusal = unknown_limit(new) or new_members.conflict(new)
+if refusal then
+  return refusal
+end
+local joins = join_all(flow, numbers)
+local _, queues = store_new(new, joins)
+redis.call('ZREM', prefix .. 'settle', 'x' .. flow.id)
+flow.expires = flows.expiry(last and flow.lasts or stays)
+flows.expect_expiry(flow)
+if last then
+  unseal(flow)
+end
+flows.save(flow)
+settle()
+wake(queues)
+return 1

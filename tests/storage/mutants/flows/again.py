@@ -1,0 +1,50 @@
+"""Stores that go wrong with flows that run again after their end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tests.storage.mutants.table import fails
+from windlass._core.flows.part import Tidings
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow
+from windlass._storage.memory.flows.settle import FlowRules
+from windlass.testing.conformance import FlowAgainConformance
+
+
+@fails(FlowAgainConformance.test_a_flow_whose_members_were_stopped_runs_from_its_retry_on)
+class RetriesLater(FlowRules):
+    """A retried flow runs only when it is settled."""
+
+    def reopen(self, flow: MemoryFlow, now: datetime) -> None:
+        """Leave it to a later write."""
+
+
+@fails(FlowAgainConformance.test_a_flow_does_not_run_if_others_hold_the_keys_of_its_members)
+class RunsWithoutMembers(FlowRules):
+    """A retried flow runs, whether a member comes back or not."""
+
+    def reopen(self, flow: MemoryFlow, now: datetime) -> None:
+        super().reopen(flow, now)
+        flow.run_again(now)
+
+
+@fails(
+    FlowAgainConformance.test_an_expired_flow_that_is_retried_has_all_its_time_again,
+    FlowAgainConformance.test_a_requeued_member_gives_its_flow_all_its_time_again,
+)
+class ExpiresAgain(FlowRows):
+    """The time of a flow counts from its first start."""
+
+    def _end(self, flow: MemoryFlow, end: Tidings, now: datetime) -> None:
+        super()._end(flow, end, flow.created_at if not end.over else now)
+
+
+@fails(FlowAgainConformance.test_a_flow_that_runs_has_no_more_time)
+class NeverExpires(FlowRules):
+    """A flow whose member is requeued has all its time again, whether it had ended or not."""
+
+    def settle(self, limit: int, now: datetime) -> int:
+        for flow in self._db.flows.running():
+            flow.end(flow.state, now)
+            flow.run_again(now)
+        return super().settle(limit, now)

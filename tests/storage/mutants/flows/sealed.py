@@ -1,0 +1,133 @@
+"""Stores that handle flows in several writes wrongly: too early, in pieces, twice, or for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tests.storage.mutants.table import fails
+from windlass._core.flows.flow import NewFlow
+from windlass._core.job.job import FlowId, NewJob
+from windlass._storage.memory.flows.flows import MemoryFlows
+from windlass._storage.memory.flows.rows import MemoryFlow
+from windlass._storage.memory.flows.settle import FlowRules
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import StartedFlow
+from windlass.testing.conformance import FlowSealConformance
+
+Slice = Sequence[tuple[int, NewJob]]
+
+
+@fails(FlowSealConformance.test_a_sealed_flow_starts_nothing_before_its_last_jobs)
+class StartsWhatIsThere(MemoryFlows):
+    """The first jobs of a sealed flow start with the first write."""
+
+    async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
+        answers = await super().start(flows)
+        for flow in flows:
+            for part in (stored := self._db.flows.by_id[flow.id]).parts:
+                stored.open_roots()
+                self._db.flows.spread(part, self._db.clock.now())
+        return answers
+
+
+@fails(FlowSealConformance.test_the_jobs_of_all_slices_are_read_in_the_order_given)
+class AddsInFront(MemoryFlows):
+    """Later jobs of a part stand before the earlier ones."""
+
+    def _add_jobs(self, flow: MemoryFlow, jobs: Slice, now: datetime) -> None:
+        super()._add_jobs(flow, jobs, now)
+        for part in flow.parts:
+            part.members.reverse()
+
+
+@fails(FlowSealConformance.test_a_repeated_slice_stores_nothing_more)
+class RefusesRepeats(MemoryFlows):
+    """A slice that was stored before is refused."""
+
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        known = any(job.id in self._db.by_id for _, job in jobs)
+        return not known and await super().extend(flow, jobs, last=last)
+
+
+@fails(FlowSealConformance.test_a_slice_is_stored_whole_or_not_at_all)
+class StoresUpToTheConflict(MemoryFlows):
+    """What comes before a job that cannot be stored is stored."""
+
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        for job in jobs:
+            await super().extend(flow, [job], last=False)
+        return await super().extend(flow, [], last=last) if last else True
+
+
+@fails(FlowSealConformance.test_an_empty_last_slice_opens_the_flow)
+class IgnoresEmptySlices(MemoryFlows):
+    """A slice without jobs does nothing."""
+
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        return not jobs or await super().extend(flow, jobs, last=last)
+
+
+@fails(FlowSealConformance.test_a_flow_that_was_never_whole_is_not_retried)
+class RetriesHalves(MemoryFlows):
+    """A flow that was never whole is retried."""
+
+    def _retry(self, flow: MemoryFlow, now: datetime) -> ActionResult:
+        flow.unseal(now)
+        return super()._retry(flow, now)
+
+
+@fails(FlowSealConformance.test_a_cancelled_sealed_flow_ends_and_takes_no_more_jobs)
+class WaitsForTheRest(FlowRules):
+    """A cancelled flow waits for jobs that will not come."""
+
+    def cancel(self, flow: MemoryFlow, now: datetime) -> None:
+        waiting = [part.gate.waiting for part in flow.parts]
+        super().cancel(flow, now)
+        if flow.sealed:
+            for part, before in zip(flow.parts, waiting, strict=True):
+                part.gate.waiting = before
+                self._db.flows.spread(part, now)
+
+
+@fails(FlowSealConformance.test_a_sealed_flow_that_gets_no_more_jobs_is_cancelled)
+class KeepsHalvesForEver(MemoryFlows):
+    """A sealed flow has all the time it wants."""
+
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        taken = await super().extend(flow, jobs, last=last)
+        if taken and not last:
+            self._db.flows.by_id[flow].extend(self._db.clock.now() + timedelta(days=1))
+        return taken
+
+
+@fails(FlowSealConformance.test_the_expiry_of_a_sealed_flow_counts_from_its_last_jobs)
+class CountsFromTheStart(MemoryFlows):
+    """A sealed flow expires by its first write."""
+
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        super()._unseal(flow, now)
+        flow.unseal(flow.created_at)
+
+
+@fails(FlowSealConformance.test_a_flow_without_expiry_does_not_expire_once_it_is_whole)
+class KeepsTheHour(MemoryFlows):
+    """A flow that is whole still expires like a sealed one."""
+
+    def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
+        super()._unseal(flow, now)
+        flow.extend(now)
+
+
+@fails(FlowSealConformance.test_an_unknown_flow_is_not_extended)
+class StoresStrays(MemoryFlows):
+    """Jobs of an unknown flow are stored without it."""
+
+    async def extend(self, flow: FlowId, jobs: Slice, *, last: bool) -> bool:
+        if flow not in self._db.flows.by_id:
+            with self._db.moment() as now:
+                for _, job in jobs:
+                    self._db.add(replace(job), now)
+        return await super().extend(flow, jobs, last=last)
