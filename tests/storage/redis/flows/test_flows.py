@@ -16,7 +16,6 @@ from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
@@ -160,12 +159,6 @@ async def test_blocked_members_are_found_and_counted_as_scheduled(storage: Stora
     assert (counts.ready, counts.scheduled) == (1, 3)
     found = await storage.admin.find(JobFilter(states=[State.WAITING]), limit=50)
     assert len(found) == 4
-
-
-async def test_flows_are_not_copied_as_plain_jobs(storage: Storage, clock: VirtualClock) -> None:
-    await start(storage, a_chain())
-    with pytest.raises(StorageError, match="Flows cannot be copied"):
-        await storage.moving.dump(after=0, limit=10)
 
 
 async def test_idle_workers_look_while_parts_are_to_be_settled(storage: Storage) -> None:

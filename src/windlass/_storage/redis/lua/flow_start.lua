@@ -64,14 +64,21 @@ local function gather_jobs(all)
   local items, joins = {}, {}
   for _, wanted in ipairs(all) do
     wanted.made, wanted.feeds = make_parts(wanted)
+    local membership_of, numbers = {}, wanted.numbers
     for i = 1, wanted.many do
-      local part = wanted.made[struct.unpack('>I4', wanted.numbers, 4 * i - 3) + 1]
-      local blocked = not starts(part)
-      part.total, part.open = part.total + 1, part.open + 1
-      part.blocked = part.blocked + (blocked and 1 or 0)
-      joins[#joins + 1] = members.pack(part.key, false, blocked)
-      items[#items + 1] = ARGV[wanted.first + 2 * i - 2]
-      items[#items + 1] = ARGV[wanted.first + 2 * i - 1]
+      local number = struct.unpack('>I4', numbers, 4 * i - 3) + 1
+      local part, membership = wanted.made[number], membership_of[number]
+      if not membership then
+        membership = members.pack(part.key, false, not starts(part))
+        membership_of[number] = membership
+      end
+      part.total = part.total + 1
+      local n = #joins + 1
+      joins[n] = membership
+      items[2 * n - 1], items[2 * n] = ARGV[wanted.first + 2 * i - 2], ARGV[wanted.first + 2 * i - 1]
+    end
+    for _, part in ipairs(wanted.made) do
+      part.open, part.blocked = part.total, starts(part) and 0 or part.total
     end
   end
   return items, joins
