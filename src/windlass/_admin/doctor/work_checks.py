@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._admin.doctor.finding import Finding, bad, ok, warn
 from windlass._admin.explain.cause import few, plural, shell_command
+from windlass._core.flows.pending import has_pending
 from windlass._core.job.job import JobRecord
 from windlass._core.values.names import shown
 from windlass._observe.log import brief
@@ -182,7 +183,7 @@ def check_payloads(sample: Sequence[JobRecord], registry: TaskRegistry) -> Itera
     looked = 0
     for job in sample:
         task = registry.find(job.task)
-        if task is None:
+        if task is None or has_pending(job.payload):
             continue
         looked += 1
         try:
