@@ -108,7 +108,9 @@ def explain_facts(facts: JobFacts) -> Explanation:
     retrying = job.attempt > job.max_attempts - job.budget
     return Explanation(
         job=job,
-        state=shown_state(job.state, due=job.due, now=now, failed_before=retrying),
+        state=shown_state(
+            job.state, due=job.due, now=now, failed_before=retrying, blocked=job.blocked
+        ),
         at=now,
         causes=causes,
         expected_at=_expected(facts, causes),
