@@ -86,6 +86,7 @@ def list_flows(
 @flows.command(
     epilog=examples(
         "windlass flows show shop:app 0198c3a7…9c4e07",
+        "windlass flows show shop:app 0198c3a7…9c4e07 --json",
     )
 )
 @_names
@@ -125,6 +126,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 @flows.command(
     epilog=examples(
         "windlass flows explain shop:app 0198c3a7…9c4e07",
+        "windlass flows explain shop:app 0198c3a7…9c4e07 --json",
     )
 )
 @_names
@@ -182,7 +184,10 @@ def graph(words: tuple[str, ...], url: str | None, kind: Literal["text", "dot", 
 
 
 @flows.command(
-    epilog=examples("windlass flows cancel shop:app 0198c3a7…9c4e07 --yes"),
+    epilog=examples(
+        "windlass flows cancel shop:app 0198c3a7…9c4e07",
+        "windlass flows cancel shop:app 0198c3a7…9c4e07 --yes --json",
+    ),
 )
 @_names
 @url_option
@@ -197,7 +202,10 @@ def cancel(words: tuple[str, ...], url: str | None, *, as_json: bool, yes: bool)
 
 
 @flows.command(
-    epilog=examples("windlass flows retry shop:app 0198c3a7…9c4e07"),
+    epilog=examples(
+        "windlass flows retry shop:app 0198c3a7…9c4e07",
+        "windlass flows retry shop:app 0198c3a7…9c4e07 --json",
+    ),
 )
 @_names
 @url_option
@@ -207,7 +215,9 @@ def retry(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return _act(words, url, "retry", as_json=as_json)
 
 
-@flows.command(epilog=examples("windlass flows recount shop:app --repair"))
+@flows.command(
+    epilog=examples("windlass flows recount shop:app", "windlass flows recount shop:app --repair")
+)
 @target_argument
 @click.option("--repair", is_flag=True, help="Correct what does not agree.")
 @url_option
