@@ -134,5 +134,7 @@ async def _check_settling(
 
 def _only_blocked(graph: FlowGraph) -> bool:
     """Return whether no job of the flow is ready or running, and some are blocked."""
+    if graph.flow.sealed:
+        return False  # a process still stores its jobs
     blocked = sum(part.blocked for part in graph.parts)
     return 0 < blocked == sum(part.open for part in graph.parts)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
-from windlass._core.flows.flow import PartRecord
+from windlass._core.flows.flow import FlowRecord, PartRecord
 from windlass._core.job.job import FlowId, JobRecord
 from windlass._core.job.state import TERMINAL, State
 from windlass._observe.log import error_in_one_line, printable
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.storage import Storage
 
-__all__ = ["FlowFacts", "blocked_cause", "gather_flow", "open_job"]
+__all__ = ["FlowFacts", "blocked_cause", "gather_flow", "open_job", "sealed_cause"]
 
 _DEEP = 5
 """Parts that are followed: a longer way says no more."""
@@ -74,8 +74,26 @@ async def open_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobRecor
     return None
 
 
+def sealed_cause(flow: FlowRecord) -> Cause:
+    """Say that a flow waits for the rest of its jobs."""
+    said = (
+        f"A process is still storing the jobs of flow {printable(flow.name)}, {flow.total:,} so "
+        f"far. None of them starts before the last one is stored."
+    )
+    return Cause(
+        code="flow_sealed",
+        sentence=said,
+        evidence={"total": flow.total},
+        until=flow.expires_at,
+        fix="Wait for app.start. If its process died, start the flow again: Windlass cancels "
+        "this one an hour after its last jobs came",
+    )
+
+
 def blocked_cause(job: JobRecord, facts: FlowFacts | None) -> Cause:
     """Say what a blocked job waits for, and what holds that."""
+    if facts is not None and facts.graph.flow.sealed:
+        return sealed_cause(facts.graph.flow)
     if facts is None or not facts.path:
         return Cause(
             code="after_jobs",

@@ -9,7 +9,7 @@ import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
 from windlass._admin.explain.explain import explain_job
-from windlass._admin.explain.flows import open_job
+from windlass._admin.explain.flows import open_job, sealed_cause
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
 from windlass._core.job.state import State
@@ -43,7 +43,7 @@ async def explain_flow(session: AdminSession, graph: FlowGraph) -> FlowExplanati
         front = [part for part in graph.parts if part.open > part.blocked][:_MOST]
         causes += [await _open(session, storage, flow, part) for part in front]
         if not front:
-            causes.append(_settling(flow))
+            causes.append(sealed_cause(flow) if flow.sealed else _settling(flow))
     if flow.cancel_requested:
         causes.insert(0, _cancelled(flow))
     elif flow.state is FlowState.SUCCEEDED:
