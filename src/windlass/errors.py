@@ -251,10 +251,12 @@ class AmbiguousId(WindlassError, LookupError):
 class WrongState(WindlassError):
     """The job exists but its state does not allow the operation."""
 
-    def __init__(self, job_id: str, state: str, operation: str, needs: str) -> None:
-        super().__init__(
-            f"Cannot {operation} job {job_id}: it is {state}, and {operation} needs {needs}."
-        )
+    def __init__(
+        self, job_id: str, state: str, operation: str, needs: str = "", *, why: str = ""
+    ) -> None:
+        """Make the error. ``why``: replaces what the operation needs."""
+        why = why or f"it is {state}, and {operation} needs {needs}."
+        super().__init__(f"Cannot {operation} job {job_id}: {why}")
         self.job_id: str = job_id
         self.state: str = state
 

@@ -118,6 +118,28 @@ def test_a_blocked_job_is_explained_by_what_it_waits_for(everywhere: Desk) -> No
     assert first in cause["sentence"]
 
 
+def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
+    desk = everywhere
+    flow, (first, second) = a_chain(desk)
+    assert "blocked" in desk("jobs", "list").out
+    assert "after other jobs of its flow" in desk("jobs", "show", second).out
+    for words in (("run-now",), ("edit", "--due", "1h")):
+        refused = desk("jobs", words[0], second, *words[1:])
+        assert refused.code == 1
+        assert f"it waits for other jobs of its flow {flow}" in refused.err
+    assert desk("jobs", "edit", second, "--priority", "3").code == 0
+    assert "which is deleted as a whole" in desk("jobs", "delete", second, "--yes").err
+    desk("jobs", "cancel", first, "--yes")
+    desk.work()
+    (cause,) = desk("jobs", "explain", second, "--json").json["causes"]
+    assert "Its flow cancelled it" in cause["sentence"]
+    assert "after first, which failed" in cause["sentence"]
+    assert "Requeue the job that failed, or " in desk("jobs", "requeue", second).err
+    assert desk("jobs", "requeue", first).code == 0
+    desk.work()
+    assert desk("flows", "show", flow, "--json").json["state"] == "succeeded"
+
+
 # --- graphs ----------------------------------------------------------------------------------
 
 

@@ -14,12 +14,29 @@ from windlass._observe.log import error_in_one_line, printable
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.storage import Storage
 
-__all__ = ["FlowFacts", "blocked_cause", "gather_flow", "open_job", "sealed_cause"]
+__all__ = [
+    "FlowFacts",
+    "blocked_cause",
+    "ended_by_flow",
+    "gather_flow",
+    "open_job",
+    "sealed_cause",
+]
 
 _DEEP = 5
 """Parts that are followed: a longer way says no more."""
+_REASONS = ("not needed", "its flow was cancelled", "what it waits for failed")
+"""Of members that their flow has ended, besides "after …, which failed"."""
 _LOOKS = 4
 """Pages of a part among which an open job is looked for."""
+
+
+def ended_by_flow(job: JobRecord) -> bool:
+    """Return whether a member was ended before its turn: stopped, or not needed."""
+    if job.flow is None or job.reason is None:
+        return False
+    failed = job.reason.startswith("after ") and job.reason.endswith(", which failed")
+    return failed or job.reason in _REASONS
 
 
 class FlowFacts(msgspec.Struct, frozen=True):
