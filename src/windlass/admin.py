@@ -12,6 +12,7 @@ from windlass._admin.doctor.finding import Finding
 from windlass._admin.errors import ErrorAdmin
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.explain import Explanation
+from windlass._admin.flows.explain import FlowExplanation
 from windlass._admin.flows.flows import FlowAdmin
 from windlass._admin.jobs.bulk import BulkProgress, BulkReport
 from windlass._admin.jobs.events import EventFilter, EventPage
@@ -76,6 +77,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "FlowAdmin",
+    "FlowExplanation",
     "FlowGraph",
     "FlowRecord",
     "FlowState",

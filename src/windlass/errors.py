@@ -236,12 +236,14 @@ class JobNotFound(WindlassError, LookupError):
 
 
 class AmbiguousId(WindlassError, LookupError):
-    """Several jobs have ids that match this short one."""
+    """Several jobs, or flows, have ids that match this short one."""
 
-    def __init__(self, job_id: str, candidates: Collection[str], *, more: bool = False) -> None:
-        """Make the error. ``more``: there are further candidates."""
+    def __init__(
+        self, job_id: str, candidates: Collection[str], *, more: bool = False, of: str = "jobs"
+    ) -> None:
+        """Make the error. ``more``: there are further candidates. ``of``: jobs or flows."""
         named = ", ".join(candidates) + (" and others" if more else "")
-        super().__init__(f"Several jobs may be meant by {job_id}: {named}. Give the whole id.")
+        super().__init__(f"Several {of} may be meant by {job_id}: {named}. Give the whole id.")
         self.job_id: str = job_id
         self.candidates: tuple[str, ...] = tuple(candidates)
 
@@ -249,10 +251,12 @@ class AmbiguousId(WindlassError, LookupError):
 class WrongState(WindlassError):
     """The job exists but its state does not allow the operation."""
 
-    def __init__(self, job_id: str, state: str, operation: str, needs: str) -> None:
-        super().__init__(
-            f"Cannot {operation} job {job_id}: it is {state}, and {operation} needs {needs}."
-        )
+    def __init__(
+        self, job_id: str, state: str, operation: str, needs: str = "", *, why: str = ""
+    ) -> None:
+        """Make the error. ``why``: replaces what the operation needs."""
+        why = why or f"it is {state}, and {operation} needs {needs}."
+        super().__init__(f"Cannot {operation} job {job_id}: {why}")
         self.job_id: str = job_id
         self.state: str = state
 
@@ -274,14 +278,10 @@ class KeyConflict(WindlassError):
     def __init__(self, key: str, holder: str, *, of_flow: bool = False) -> None:
         # A key made from arguments holds a digest of them, by which short secrets could be guessed.
         told = _DIGEST.sub(r"\1***", key)
-        other = (
-            "Nothing of the flow was stored."
-            if of_flow
-            else "With on_conflict='reuse' the call returns that job instead."
-        )
+        reuse = "With on_conflict='reuse' the call returns that job instead."
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
-            f"it. {other}"
+            f"it. {'Nothing of the flow was stored.' if of_flow else reuse}"
         )
         self.key: str = key
         self.holder: str = holder
@@ -438,9 +438,11 @@ class JobExpired(JobDiscarded):
 class FlowNotFound(WindlassError, LookupError):
     """No flow has this id: it never existed, or retention has deleted it."""
 
-    def __init__(self, flow_id: str) -> None:
+    def __init__(self, flow_id: str, message: str = "") -> None:
+        """Make the error. ``message``: replaces the usual text."""
         super().__init__(
-            f"No flow {flow_id} is stored. Check the id; ended flows are removed after their "
+            message
+            or f"No flow {flow_id} is stored. Check the id; ended flows are removed after their "
             f"retention (keep_succeeded, keep_failed)."
         )
         self.flow_id = flow_id
@@ -501,9 +503,6 @@ class ResultsUnavailable(StorageError):
     """The results of a group cannot be read now. A handler that lets this error pass runs again,
     without using an attempt.
     """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The results of a group cannot be read now: {why}")
 
 
 class StorageRefused(StorageUnavailable):

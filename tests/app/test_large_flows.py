@@ -99,3 +99,17 @@ async def test_jobs_of_a_large_flow_have_no_unique_keys() -> None:
     with pytest.raises(InvalidArgument, match="cannot have unique keys"):
         await app.start(flow)
     assert await app.admin.flows.list() == []
+
+
+async def test_a_flow_that_is_being_stored_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = a_large_flow()
+    monkeypatch.setattr(MemoryFlows, "extend", _unavailable)
+    with pytest.raises(StoreBusy):
+        await app.start(flow)
+    (cause,) = (await app.admin.flows.explain(flow.id)).causes
+    assert cause.code == "flow_sealed"
+    assert "10 so far" in cause.sentence
+    (job,) = await app.admin.jobs.find(limit=1)
+    (cause, *_) = (await app.admin.jobs.explain(job.id)).causes
+    assert cause.code == "flow_sealed"
+    assert "flow_stuck" not in [one.name for one in await app.admin.doctor.check()]

@@ -1,7 +1,8 @@
 """Workers killed at random instants, again and again, over one store.
 
 ``python -m tests.crash.kill_loop --cycles 1000 --backend postgres``: prints where the kills hit,
-and fails unless everything that was acknowledged is accounted for in the end.
+and fails unless everything that was acknowledged is accounted for in the end. Flows follow, a tenth
+as many as kills: workers die while they are started, cancelled and requeued.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.crash.flow_storm import FlowStorm
 from tests.crash.harness.backends import (
     DURABLE,
     POSTGRES,
@@ -173,6 +175,9 @@ def main() -> int:
             print(f"what it has left is in {folder}", flush=True)  # noqa: T201
             raise
         ends = Counter(job.ended_verb or "cancel" for job in scene.store.jobs())
+        storm = FlowStorm(scene, asked.seed)
+        storm.run(max(asked.cycles // 10, 1), 50, max(asked.cycles // 20, 1))
+        print(f"{storm.acted} actions on flows; each has ended, whole", flush=True)  # noqa: T201
         scene.store.close()
     shutil.rmtree(folder)
     seconds = time.monotonic() - began

@@ -90,7 +90,7 @@ async def test_a_flow_expires_at_its_instant(
 ) -> None:
     before = clock.now()
     run = await app.start(shop.flow(expires="30m"))
-    await drain(app, until="2h")
+    await drain(app, until=timedelta(hours=2))
     record = await run.refresh()
     assert (record.state, shop.ran) == (FlowState.CANCELLED, ["over"])
     assert record.ended_at == before + timedelta(minutes=30)

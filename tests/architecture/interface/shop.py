@@ -141,7 +141,8 @@ flows list
 flows show FLOW
 flows recount
 jobs explain BLOCKED
-flows cancel FLOW
+flows explain FLOW
+flows cancel FLOW --yes
 flows retry FLOW
 """
 """After the copy: a storage with flows is not copied."""

@@ -7,8 +7,11 @@ import pytest
 from tests.cli.fixtures import Desk
 from windlass import Flow
 from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
-from windlass._core.flows.flow import Edge, NewPart, PartKind, PartRecord
+from windlass._core.flows.flow import Edge, FlowRecord, FlowState, NewPart, PartKind, PartRecord
 from windlass._core.flows.plan import complete
+from windlass._core.job.job import FlowId
+from windlass._storage.protocol.flows import FlowGraph
+from windlass.testing._clock import START
 
 
 def a_chain(desk: Desk, name: str = "import") -> tuple[str, list[str]]:
@@ -31,11 +34,10 @@ def test_flows_are_listed_and_shown(everywhere: Desk) -> None:
     (row,) = desk("flows", "list").rows
     assert row[1:6] == ["import", "running", "2", "0", "0"]
     shown = desk("flows", "show", flow)
-    assert [row[:2] for row in shown.rows][-3:] == [
-        ["first", "running"],
+    assert [line.split()[:2] for line in shown.out.splitlines()[-2:]] == [
+        ["first", "active"],
         ["second", "blocked"],
-        ["end", "succeeded"],
-    ] or "second" in shown.out
+    ]
     parts = desk("flows", "show", flow, "--json").json["parts"]
     assert [part["name"] for part in parts] == ["first", "second", "end"]
     assert parts[1]["after"] == [{"part": 0, "strict": True}]
@@ -44,13 +46,14 @@ def test_flows_are_listed_and_shown(everywhere: Desk) -> None:
 def test_a_flow_is_cancelled_and_retried(everywhere: Desk) -> None:
     desk = everywhere
     flow, _ = a_chain(desk)
-    assert desk("flows", "cancel", flow).out == (
+    assert desk("flows", "cancel", flow, "--yes").out == (
         f"Flow {flow} is cancelled. Running jobs are asked to stop.\n"
     )
     desk.work()
     assert desk("flows", "list", "--json").json[0]["state"] == "cancelled"
-    again = desk("flows", "cancel", flow)
-    assert (again.code, again.out) == (1, f"Flow {flow} has ended: there is nothing to cancel.\n")
+    again = desk("flows", "cancel", flow, "--yes")
+    assert again.code == 1
+    assert again.err == f"Error: Flow {flow} has ended: there is nothing to cancel.\n"
     assert desk("flows", "retry", flow, "--json").json == {"flow": flow, "answer": "done"}
     desk.work()
     assert desk("flows", "list", "--json").json[0]["state"] == "succeeded"
@@ -67,10 +70,44 @@ def test_counts_are_compared_with_the_jobs(everywhere: Desk) -> None:
 
 
 def test_an_unknown_flow_is_refused(desk: Desk) -> None:
-    for order in ("show", "cancel", "retry", "graph"):
-        said = desk("flows", order, "0" * 32)
+    for order in ("show", "explain", "cancel", "retry", "graph"):
+        yes = ("--yes",) if order == "cancel" else ()
+        said = desk("flows", order, "0" * 32, *yes)
         assert said.code == 1
         assert f"No flow {'0' * 32} is stored." in said.err
+        assert "Give the whole id" in desk("flows", order, "what", *yes).err
+    _, (first, _) = a_chain(desk)
+    assert f"{first} is the id of a job: its flow is " in desk("flows", "show", first).err
+
+
+def test_a_flow_is_named_by_a_short_id(everywhere: Desk) -> None:
+    desk = everywhere
+    flow, _ = a_chain(desk)
+    other, _ = a_chain(desk, "other")
+    for short in (f"{flow[:8]}…{flow[-6:]}", flow[-8:]):
+        assert desk("flows", "show", short, "--json").json["id"] == flow
+    assert desk("flows", "cancel", flow[-8:], "--yes").code == 0
+    assert desk("flows", "show", flow, "--json").json["cancel_requested"]
+    assert not desk("flows", "show", other, "--json").json["cancel_requested"]
+
+
+def test_a_flow_is_explained_by_its_jobs(everywhere: Desk) -> None:
+    desk = everywhere
+    flow, (first, second) = a_chain(desk)
+    desk("queues", "pause", "bank")
+    (cause,) = desk("flows", "explain", flow, "--json").json["causes"]
+    assert (cause["code"], cause["evidence"]["job"]) == ("part_open", first)
+    assert "Of 1 job of first, 1 not ended." in cause["sentence"]
+    assert "Queue bank is paused" in cause["sentence"]
+    (cause,) = desk("jobs", "explain", second, "--json").json["causes"]
+    assert (cause["evidence"]["job"], cause["evidence"]["cause"]) == (first, "queue_paused")
+    desk("queues", "resume", "bank")
+    desk("jobs", "cancel", first, "--yes")
+    desk.work()
+    told = desk("flows", "explain", flow)
+    assert "state failed" in " ".join(told.out.split())
+    assert f"windlass flows retry --url {desk.url} {flow}" in told.out
+    assert "Of 1 job of first, 1 cancelled or expired." in told.out
 
 
 def test_a_blocked_job_is_explained_by_what_it_waits_for(everywhere: Desk) -> None:
@@ -81,18 +118,40 @@ def test_a_blocked_job_is_explained_by_what_it_waits_for(everywhere: Desk) -> No
     assert first in cause["sentence"]
 
 
+def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
+    desk = everywhere
+    flow, (first, second) = a_chain(desk)
+    assert "blocked" in desk("jobs", "list").out
+    assert "after other jobs of its flow" in desk("jobs", "show", second).out
+    for words in (("run-now",), ("edit", "--due", "1h")):
+        refused = desk("jobs", words[0], second, *words[1:])
+        assert refused.code == 1
+        assert f"it waits for other jobs of its flow {flow}" in refused.err
+    assert desk("jobs", "edit", second, "--priority", "3").code == 0
+    assert "which is deleted as a whole" in desk("jobs", "delete", second, "--yes").err
+    desk("jobs", "cancel", first, "--yes")
+    desk.work()
+    (cause,) = desk("jobs", "explain", second, "--json").json["causes"]
+    assert "Its flow cancelled it" in cause["sentence"]
+    assert "after first, which failed" in cause["sentence"]
+    assert "Requeue the job that failed, or " in desk("jobs", "requeue", second).err
+    assert desk("jobs", "requeue", first).code == 0
+    desk.work()
+    assert desk("flows", "show", flow, "--json").json["state"] == "succeeded"
+
+
 # --- graphs ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def parts() -> list[PartRecord]:
+def graph() -> FlowGraph:
     asked = [
         NewPart(name="rows", task="row"),
         NewPart(name='say "hi"', after=(Edge(0),)),
         NewPart(name="audit", after=(Edge(0, strict=False),), when="failed"),
     ]
     callback = NewPart(name="on_ended", after=(Edge(0, strict=False),))
-    return [
+    parts = [
         PartRecord(
             number=number,
             name=part.name,
@@ -111,20 +170,25 @@ def parts() -> list[PartRecord]:
         )
         for number, part in enumerate(complete(asked, [callback]))
     ]
+    flow = FlowRecord(
+        id=FlowId("0" * 32), number=1, name="f", state=FlowState.RUNNING, created_at=START
+    )
+    return FlowGraph(flow, parts)
 
 
-def test_a_graph_is_drawn_as_text(parts: list[PartRecord]) -> None:
-    lines = list(as_text(parts))
-    assert lines[0].split() == ["rows", "failed:", "1", "of", "3,", "1", "failed"]
+def test_a_graph_is_drawn_as_text(graph: FlowGraph) -> None:
+    lines = list(as_text(graph))
+    assert lines[0].split() == ["rows", "failed:", "1", "of", "3", "ended,", "1", "failed"]
     assert lines[1].endswith("after rows")
-    assert lines[2].endswith("after rows (any end) if it fails")
+    assert lines[2].endswith("after rows (any end), if it fails")
+    assert lines[3].split() == ["end", "blocked"]
 
 
-def test_a_graph_is_drawn_for_graphviz_and_mermaid(parts: list[PartRecord]) -> None:
-    dot, mermaid = "\n".join(as_dot(parts)), "\n".join(as_mermaid(parts))
+def test_a_graph_is_drawn_for_graphviz_and_mermaid(graph: FlowGraph) -> None:
+    dot, mermaid = "\n".join(as_dot(graph)), "\n".join(as_mermaid(graph))
     assert "p0 -> p1;" in dot
     assert "p0 -> p2 [style=dashed];" in dot
-    assert r'label="say \"hi\"\n0 of 3"' in dot
+    assert r'label="say \"hi\"\n0 of 3 ended"' in dot
     assert "p0 --> p1" in mermaid
     assert "p0 -.-> p2" in mermaid
     assert "say #quot;hi#quot;" in mermaid

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.fixtures import ERROR, NOW, WORKER, claimed, few
-from windlass._core.job.job import AttemptError, ClaimedJob
+from windlass._core.job.job import AttemptError, ClaimedJob, FlowId, FlowPlace
 from windlass._core.job.outcome import (
     SOLO_AFTER,
     Cancelled,
@@ -53,7 +54,14 @@ def test_a_success_on_the_last_attempt_is_a_success() -> None:
 
 
 def test_with_retention_zero_a_success_deletes_its_row() -> None:
-    assert not follow(claimed(), Succeeded(), Policy(keep_succeeded=False)).keep
+    made = follow(claimed(), Succeeded(b"1"), Policy(keep_succeeded=False))
+    assert (made.keep, made.result) == (False, None)
+
+
+def test_with_retention_zero_a_member_of_a_flow_is_kept_with_its_result() -> None:
+    member = msgspec.structs.replace(claimed(), flow=FlowPlace(FlowId("f"), 0))
+    made = follow(member, Succeeded(b"1"), Policy(keep_succeeded=False))
+    assert (made.keep, made.result) == (True, b"1")
 
 
 def test_retention_zero_keeps_everything_that_did_not_succeed() -> None:

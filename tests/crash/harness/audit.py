@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from tests.crash.harness.effects import END, START, Effect
 from tests.crash.harness.store import (
     CANCELLED,
+    DISCARDED,
     FAILED,
     SUCCEEDED,
     Ended,
@@ -57,7 +58,7 @@ def _everything_acknowledged_is_there(
 
 def _it_ended_once(job: StoredJob, history: Collection[Ended]) -> None:
     """Every claim that was ever given out was ended, each by exactly one accepted finish."""
-    assert job.state in {SUCCEEDED, FAILED, CANCELLED}, f"not finished: {job}"
+    assert job.state in {SUCCEEDED, FAILED, CANCELLED, DISCARDED}, f"not finished: {job}"
     ended = [claim.claim_number for claim in history]
     if job.state == SUCCEEDED:
         ended.append(job.claim_number)

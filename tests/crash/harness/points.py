@@ -38,6 +38,10 @@ PRODUCER = "producer"
 """A process that enqueues one job."""
 OPENER = "opener"
 """A worker that makes the database."""
+PLANNER = "planner"
+"""A process that starts one flow. Its attempts are how many flows are stored in the end."""
+MEMBERS = "members"
+"""A worker that runs the jobs of a flow. Its attempts and runs are not known: many jobs run."""
 
 Passing = Callable[[tuple[Any, ...], Any], bool]
 
@@ -65,6 +69,7 @@ class Point(NamedTuple):
 
 _JOBS = "windlass._storage.sqlite.jobs.jobs"
 _WORKERS = "windlass._storage.sqlite.workers"
+_APPLY = "windlass._storage.sqlite.jobs.apply"
 _RUNNER = "windlass._worker.run.runner"
 _CODEC = "windlass._core.values.payload:Codec"
 _FINISHER = "windlass._worker.finish.finisher:Finisher"
@@ -103,6 +108,7 @@ class Stores(NamedTuple):
     jobs: str
     workers: str
     pulse: str
+    flows: str
 
 
 _STORES = {
@@ -110,21 +116,24 @@ _STORES = {
         f"{_JOBS}:SqliteJobs",
         f"{_WORKERS}:SqliteWorkers",
         "windlass._storage.shared.heartbeat_channel:SharedHeartbeatChannel",
+        "windlass._storage.sqlite.flows.flows:SqliteFlows",
     ),
     POSTGRES: Stores(
         "windlass._storage.postgres.jobs.jobs:PostgresJobs",
         "windlass._storage.postgres.workers:PostgresWorkers",
         "windlass._storage.postgres.workers:PostgresHeartbeatChannel",
+        "windlass._storage.postgres.flows.flows:PostgresFlows",
     ),
     REDIS: Stores(
         "windlass._storage.redis.jobs.jobs:RedisJobs",
         "windlass._storage.redis.workers:RedisWorkers",
         "windlass._storage.redis.workers:RedisHeartbeatChannel",
+        "windlass._storage.redis.flows.flows:RedisFlows",
     ),
 }
 
 
-def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
+def _everywhere(jobs: str, workers: str, pulse: str, flows: str) -> dict[str, Point]:
     return {
         # --- a worker's first steps
         "registration, not begun": Point(_REGISTER, "before", WORKER, 1, 1),
@@ -157,6 +166,13 @@ def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
         "enqueue, after its commit": Point(
             "windlass._client.client:Client._tell", "before", PRODUCER, 1, 1
         ),
+        # --- flows
+        "flow, not started": Point(f"{flows}.start", "before", PLANNER, 0, 0),
+        "flow, after its commit": Point(f"{flows}.start", "after", PLANNER, 1, 1),
+        "members, before they are ended": Point(f"{jobs}.apply", "before", MEMBERS, 0, 0, at=2),
+        "members, after their commit": Point(f"{jobs}.apply", "after", MEMBERS, 0, 0, at=2),
+        "members, claimed": Point(f"{jobs}.claim", "after", MEMBERS, 0, 0, _answered, at=2),
+        "settling, answered": Point(f"{flows}.settle", "after", MEMBERS, 0, 0),
     }
 
 
@@ -184,11 +200,22 @@ _IN_THE_FILE = {
     "leaving, before its commit": Point(
         f"{_WORKERS}:_end", "after", STUBBORN, 2, 2, _leaves, locked=True
     ),
+    "flow, in the midst of its writes": Point(
+        "windlass._storage.sqlite.flows.start:_add_parts", "after", PLANNER, 0, 0, locked=True
+    ),
+    "flow, before its commit": Point(
+        "windlass._storage.sqlite.flows.flows:start_flows", "after", PLANNER, 0, 0, locked=True
+    ),
+    "members, before they are counted": Point(f"{_APPLY}:_end_members", "before", MEMBERS, 0, 0),
+    "members, in the midst of settling": Point(
+        "windlass._storage.sqlite.flows.settle:_settle_part", "after", MEMBERS, 0, 0, locked=True
+    ),
+    "members, before their commit": Point(f"{_APPLY}:settle", "after", MEMBERS, 0, 0, locked=True),
     "enqueue, before its commit": Point(f"{_JOBS}:insert", "after", PRODUCER, 0, 0, _some, 1, True),
 }
 
 
-def _on_a_server(jobs: str, workers: str, _pulse: str) -> dict[str, Point]:
+def _on_a_server(jobs: str, workers: str, _pulse: str, flows: str) -> dict[str, Point]:
     return {
         "registration, on its way": Point(f"{workers}.register", "amid", WORKER, 1, 1),
         "finish, on its way": Point(f"{jobs}.apply", "amid", WORKER, 2, 2),
@@ -196,6 +223,9 @@ def _on_a_server(jobs: str, workers: str, _pulse: str) -> dict[str, Point]:
         "reaping, on its way": Point(f"{jobs}.apply", "amid", REAPER, 2, 2),
         "leaving, on its way": Point(f"{workers}.leave", "amid", STUBBORN, 2, 2),
         "enqueue, on its way": Point(f"{jobs}.insert", "amid", PRODUCER, 1, 1),
+        "flow, on its way": Point(f"{flows}.start", "amid", PLANNER, 1, 1),
+        "members, on their way": Point(f"{jobs}.apply", "amid", MEMBERS, 0, 0, at=2),
+        "settling, on its way": Point(f"{flows}.settle", "amid", MEMBERS, 0, 0),
     }
 
 

@@ -113,6 +113,12 @@ class PostgresStore(Store):
     def held_keys(self) -> list[str]:
         return [str(row[0]) for row in self.rows("SELECT key FROM keys")]
 
+    def deadlocks(self) -> int:
+        found = self.rows(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        return int(found[0][0])
+
     def is_sound(self) -> bool:
         """Every index holds exactly what its table does."""
         with psycopg.connect(self._url, autocommit=True) as line:

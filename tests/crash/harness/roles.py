@@ -113,6 +113,18 @@ def _some_call(shop: Shop, draw: random.Random) -> Call[Any]:
     return shop.call(name, draw.uniform(0.005, 0.06), key=key)
 
 
+def planner(*, rows: int, point: str) -> int:
+    """Start a flow, and die at the point."""
+    points.arm(backends.from_environment(os.environ).backend, point, "SIGKILL")
+    asyncio.run(_start_flow(from_environment(), rows))
+    return 0
+
+
+async def _start_flow(shop: Shop, rows: int) -> None:
+    async with shop.app as app:
+        await app.start(shop.flow(rows))
+
+
 def patient_producer(*, known: str, waits: str, gate: str) -> int:
     """Enqueue one by one until somebody makes ``gate``, and note how long each one took."""
     asyncio.run(_enqueue_patiently(from_environment(), Path(known), Path(waits), Path(gate)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.harness.effects import END, START, Effects
-from windlass import Backoff, Context, Success, Windlass
+from windlass import Backoff, Context, Flow, Success, Windlass, ended
 from windlass._tasks.task import Call, Task
 
 SETTINGS = {
@@ -57,6 +57,21 @@ class Shop:
         self, name: str, *arguments: object, queue: str = "default", key: str | None = None
     ) -> Call[Any]:
         return self.tasks[name].options(queue=queue, key=key).call(*arguments)
+
+    def flow(self, rows: int, failing: int = 0) -> Flow:
+        """Draw a flow: rows, a sum of them, what runs however that ends, and a callback.
+
+        Of the rows ``failing`` fail for good at their first run, and succeed at the second.
+        """
+        flow = Flow("storm", on_ended=self.call("work", 0.0))
+        once = self.tasks["flaky"].options(max_attempts=1)
+        group = flow.map_calls(
+            [once.call(0.0) if n < failing else self.call("work", 0.001) for n in range(rows)],
+            name="rows",
+        )
+        total = flow.add(self.call("work", 0.0), after=group, name="sum")
+        flow.add(self.call("work", 0.0), after=ended(total), name="report")
+        return flow
 
     async def _work(self, context: Context, seconds: float) -> int:
         """A coroutine that takes its time."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import NamedTuple
 
-WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(5)
+WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = range(6)
 
 
 class StoredJob(NamedTuple):
@@ -108,6 +108,10 @@ class Store(ABC):
     @abstractmethod
     def held_keys(self) -> list[str]:
         """Unique keys that somebody holds."""
+
+    def deadlocks(self) -> int:
+        """Return how many deadlocks the server has resolved."""
+        return 0
 
     @abstractmethod
     def is_sound(self) -> bool:

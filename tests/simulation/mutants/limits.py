@@ -324,7 +324,7 @@ def a_success_is_stored_with_one_of_its_jobs(patch: Patch) -> None:
 @mutant("memory", "F6 added jobs", first=4)
 def what_a_run_added_is_stored_with_any_end(patch: Patch) -> None:
     left: dict[Any, Any] = {}
-    close = Execution.close
+    close = Execution.with_added
 
     def keep(self: Execution, outcome: Any) -> Any:
         left[self.job.claim] = tuple(self.added or ())
@@ -334,14 +334,14 @@ def what_a_run_added_is_stored_with_any_end(patch: Patch) -> None:
         made = decide(job, *args, **options)
         return msgspec.structs.replace(made, then=left.pop(job.claim, ()))
 
-    patch(Execution, "close", keep)
+    patch(Execution, "with_added", keep)
     patch(decisions, "decide", bring)
 
 
 @mutant("memory", "F6 added jobs", first=4)
 def a_retry_keeps_the_jobs_of_the_run_before(patch: Patch) -> None:
     kept: dict[Any, Any] = {}
-    close = Execution.close
+    close = Execution.with_added
 
     def remember(self: Execution, outcome: Any) -> Any:
         job, outcome = self.job.claim.job, close(self, outcome)
@@ -350,7 +350,7 @@ def a_retry_keeps_the_jobs_of_the_run_before(patch: Patch) -> None:
         kept[job] = tuple(self.added or ())
         return outcome
 
-    patch(Execution, "close", remember)
+    patch(Execution, "with_added", remember)
 
 
 @mutant("sqlite", "F6 added jobs", first=4)

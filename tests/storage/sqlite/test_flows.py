@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import apsw
@@ -13,8 +13,8 @@ from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
-from windlass.testing.conformance.flows.steps import Plan, agree, part, run_all, start
-from windlass.testing.conformance.steps import a_job, add, claim, enlist, look
+from windlass.testing.conformance.flows.steps import Plan, agree, finish, part, run_all, start
+from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, enlist, look, total
 
 MIGRATIONS = "windlass._storage.sqlite.migrations"
 MAJOR = 100
@@ -50,6 +50,46 @@ async def test_wrong_counts_are_found_and_repaired(storage: SqliteStorage) -> No
     assert list((await storage.flows.recount(repair=True)).wrong) == list(found.wrong)
     assert await agree(storage)
     assert await run_all(storage) == ["a", "a", "b", "b"]
+
+
+async def test_a_prune_does_not_pass_ended_members_each_time(
+    storage: SqliteStorage, clock: VirtualClock
+) -> None:
+    async def prune() -> int:
+        return await storage.maintenance.prune(state=State.SUCCEEDED, older_than=MINUTE, limit=100)
+
+    async def steps() -> int:
+        return await writing_steps(storage, prune)
+
+    plan = Plan()
+    plan.part("a", 1_000)
+    plan.part("b", after=["a"])
+    await start(storage, plan)
+    await finish(storage, *await claim(storage, 1_000))
+    clock.advance(HOUR)
+    assert await steps() > 300  # once
+    await add(storage, a_job())
+    await finish(storage, *await claim(storage, 2))
+    clock.advance(HOUR / 2)
+    assert await steps() < 100
+    assert await total(storage) == 1_001
+    clock.advance(HOUR)
+    assert await steps() > 300  # again
+
+
+async def writing_steps(storage: SqliteStorage, op: Callable[[], Awaitable[object]]) -> int:
+    """Return how many tens of steps the writer's connection takes."""
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    await storage._db.write(lambda connection, _: connection.set_progress_handler(count, 10))
+    await op()
+    await storage._db.write(lambda connection, _: connection.set_progress_handler(None))
+    return steps
 
 
 async def test_a_part_with_wrong_counts_does_not_stop_the_others(storage: SqliteStorage) -> None:

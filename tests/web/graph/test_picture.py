@@ -9,8 +9,9 @@ import pytest
 
 from tests.web.graph.fixtures import a_flow, a_part, with_end
 from windlass._core.flows.flow import Edge, FlowState, PartKind, PartRecord
+from windlass._core.flows.part_state import PartState, part_states
 from windlass._web.graph.picture import MOST_BOXES, MOST_PARTS, clip_text, draw_flow, title_of
-from windlass._web.graph.states import PartState, part_states, tally_of
+from windlass._web.graph.states import tally_of
 
 
 def state_of(part: PartRecord) -> PartState:

@@ -435,7 +435,7 @@ def test_a_run_that_ends_while_a_thread_adds_stores_all_or_raises() -> None:
     token = CancelToken()
 
     class EndsMeanwhile(list[NewJob]):
-        def __iadd__(self, jobs: Iterable[NewJob]) -> Self:  # type: ignore[misc]
+        def __iadd__(self, jobs: Iterable[NewJob]) -> Self:  # type: ignore[misc,override]
             self.extend(jobs)
             token.closed = True
             return self

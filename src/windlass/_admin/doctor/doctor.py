@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from windlass._admin.doctor import work_checks
 from windlass._admin.doctor.finding import Finding, Level, ok
+from windlass._admin.doctor.flow_checks import check_flows
 from windlass._admin.doctor.load_checks import LOAD_SPAN, check_load
 from windlass._admin.doctor.storage_checks import check_health
 from windlass._admin.session import AdminSession
@@ -58,6 +59,7 @@ class DoctorAdmin:
         found += work_checks.check_queues(counts, crew)
         found += work_checks.check_schedules(await storage.schedules.paused(), now)
         known = self._session.tasks if tasks is None else tasks
+        found += await check_flows(storage, crew, known.names_and_aliases, now)
         found += work_checks.check_tasks(sample, crew, known.names_and_aliases)
         found += work_checks.check_argument_mismatches(sample)
         if len(known):

@@ -183,7 +183,7 @@ def check_payloads(sample: Sequence[JobRecord], registry: TaskRegistry) -> Itera
     looked = 0
     for job in sample:
         task = registry.find(job.task)
-        if task is None:
+        if task is None or has_pending(job.payload):
             continue
         looked += 1
         decode = task.codec.decode_known if has_pending(job.payload) else task.codec.decode

@@ -108,7 +108,7 @@ def few(names: Sequence[str], more: int | None = 0) -> str:
 
 
 _COMMAND = re.compile(
-    r"`windlass (?:queues|limits|breakers|jobs|workers|schedules|errors) [a-z-]+(?=[ `])"
+    r"`windlass (?:queues|limits|breakers|flows|jobs|workers|schedules|errors) [a-z-]+(?=[ `])"
 )
 _WHOLE = re.compile(r":? ?`windlass [^`]*`")
 

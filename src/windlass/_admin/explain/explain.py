@@ -10,7 +10,7 @@ import msgspec
 
 from windlass._admin.explain.cause import Cause
 from windlass._admin.explain.facts import JobFacts, gather
-from windlass._admin.explain.flows import blocked_cause, gather_flow
+from windlass._admin.explain.flows import FlowFacts, blocked_cause, gather_flow
 from windlass._admin.explain.limits import limit_causes
 from windlass._admin.explain.running_and_ended import end_causes, run_causes, unique_key_causes
 from windlass._admin.explain.waiting import before, due_time_causes, queue_causes, worker_causes
@@ -21,6 +21,7 @@ from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, shown_state
 from windlass._core.values.hidden_keys import has_digest, mask_digests
 from windlass._observe.log import brief
+from windlass._storage.protocol.storage import Storage
 from windlass.errors import JobNotFound
 
 __all__ = ["Cause", "Explanation", "explain_facts", "explain_job"]
@@ -70,7 +71,7 @@ async def explain_job(session: AdminSession, job_id: str) -> Explanation:
         raise JobNotFound(job_id)
     facts = await gather(storage, job)
     if job.blocked:
-        facts = msgspec.structs.replace(facts, flow=await gather_flow(storage, job))
+        facts = msgspec.structs.replace(facts, flow=await _gather_root(storage, job))
     if has_digest(job.key):  # before it is part of a sentence, where it may be cut
         key = await masks.text(job.key or "")
         facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
@@ -83,6 +84,15 @@ async def explain_job(session: AdminSession, job_id: str) -> Explanation:
         causes = [cause.changed(mask) for cause in causes]
     causes = [cause.without(secrets) for cause in causes]
     return msgspec.structs.replace(told, job=seen, causes=causes)
+
+
+async def _gather_root(storage: Storage, job: JobRecord) -> FlowFacts | None:
+    """Read what a blocked job waits for, and why the job at the root of it has not ended."""
+    flow = await gather_flow(storage, job)
+    if flow is None or flow.root is None or flow.root.blocked:
+        return flow
+    cause = explain_facts(await gather(storage, flow.root)).causes[0]
+    return msgspec.structs.replace(flow, cause=cause.without(values_of(flow.root)))
 
 
 def explain_facts(facts: JobFacts) -> Explanation:
@@ -98,7 +108,9 @@ def explain_facts(facts: JobFacts) -> Explanation:
     retrying = job.attempt > job.max_attempts - job.budget
     return Explanation(
         job=job,
-        state=shown_state(job.state, due=job.due, now=now, failed_before=retrying),
+        state=shown_state(
+            job.state, due=job.due, now=now, failed_before=retrying, blocked=job.blocked
+        ),
         at=now,
         causes=causes,
         expected_at=_expected(facts, causes),
@@ -107,7 +119,9 @@ def explain_facts(facts: JobFacts) -> Explanation:
 
 def _waiting(facts: JobFacts) -> list[Cause]:
     if facts.job.blocked:
-        return [blocked_cause(facts.job, facts.flow), *unique_key_causes(facts)]
+        # Nothing before it is open: only a worker can place it, or end it.
+        settled = [] if facts.flow is not None and facts.flow.path else worker_causes(facts)
+        return [blocked_cause(facts.job, facts.flow), *settled, *unique_key_causes(facts)]
     found = [
         *due_time_causes(facts),
         *queue_causes(facts),

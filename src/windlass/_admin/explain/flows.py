@@ -7,19 +7,36 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
-from windlass._core.flows.flow import PartKind, PartRecord
+from windlass._core.flows.flow import FlowRecord, PartRecord
 from windlass._core.job.job import FlowId, JobRecord
 from windlass._core.job.state import TERMINAL, State
 from windlass._observe.log import error_in_one_line, printable
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.storage import Storage
 
-__all__ = ["FlowFacts", "blocked_cause", "gather_flow"]
+__all__ = [
+    "FlowFacts",
+    "blocked_cause",
+    "ended_by_flow",
+    "gather_flow",
+    "open_job",
+    "sealed_cause",
+]
 
 _DEEP = 5
 """Parts that are followed: a longer way says no more."""
+_REASONS = ("not needed", "its flow was cancelled", "what it waits for failed")
+"""Of members that their flow has ended, besides "after …, which failed"."""
 _LOOKS = 4
 """Pages of a part among which an open job is looked for."""
+
+
+def ended_by_flow(job: JobRecord) -> bool:
+    """Return whether a member was ended before its turn: stopped, or not needed."""
+    if job.flow is None or job.reason is None:
+        return False
+    failed = job.reason.startswith("after ") and job.reason.endswith(", which failed")
+    return failed or job.reason in _REASONS
 
 
 class FlowFacts(msgspec.Struct, frozen=True):
@@ -28,8 +45,10 @@ class FlowFacts(msgspec.Struct, frozen=True):
     graph: FlowGraph
     path: Sequence[PartRecord]
     """The parts from the one that it waits for to the one at the root."""
-    root: JobRecord | None
+    root: JobRecord | None = None
     """An open job of that one; None: none was found."""
+    cause: Cause | None = None
+    """The first reason why that one has not ended."""
 
 
 async def gather_flow(storage: Storage, job: JobRecord) -> FlowFacts | None:
@@ -37,23 +56,28 @@ async def gather_flow(storage: Storage, job: JobRecord) -> FlowFacts | None:
     if job.flow is None or (graph := await storage.flows.graph(job.flow.flow)) is None:
         return None
     path: list[PartRecord] = []
-    part = graph.parts[job.flow.part]
+    part, is_open = graph.parts[job.flow.part], _open_parts(graph.parts)
     for _ in range(_DEEP):
-        open_ones = [before for edge in part.after if _is_open(before := graph.parts[edge.part])]
+        open_ones = [graph.parts[edge.part] for edge in part.after if is_open[edge.part]]
         if not open_ones:
             break
-        # The one that is furthest behind: it has the most parts before it.
+        # One whose jobs may run, if there is one: the others wait for something in turn.
         part = next((one for one in open_ones if one.blocked < one.open), open_ones[0])
         path.append(part)
-    root = await _open_job(storage, job.flow.flow, path[-1]) if path else None
+    root = await open_job(storage, job.flow.flow, path[-1]) if path else None
     return FlowFacts(graph, path, root)
 
 
-def _is_open(part: PartRecord) -> bool:
-    return bool(part.open) or part.kind in (PartKind.JOIN, PartKind.END)
+def _open_parts(parts: Sequence[PartRecord]) -> list[bool]:
+    """Return which parts have not ended. One without jobs ends after those that it waits for."""
+    found: list[bool] = []
+    for part in parts:
+        found.append(bool(part.open) or (not part.total and any(found[e.part] for e in part.after)))
+    return found
 
 
-async def _open_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobRecord | None:
+async def open_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobRecord | None:
+    """Return a job of a part that has not ended, of those that were given; None: none was found."""
     after = 0
     for _ in range(_LOOKS):
         page = await storage.flows.members(flow, part.number, after=after)
@@ -67,8 +91,26 @@ async def _open_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobReco
     return None
 
 
+def sealed_cause(flow: FlowRecord) -> Cause:
+    """Say that a flow waits for the rest of its jobs."""
+    said = (
+        f"A process is still storing the jobs of flow {printable(flow.name)}, {flow.total:,} so "
+        f"far. None of them starts before the last one is stored."
+    )
+    return Cause(
+        code="flow_sealed",
+        sentence=said,
+        evidence={"total": flow.total},
+        until=flow.expires_at,
+        fix="Wait for app.start. If its process died, start the flow again: Windlass cancels "
+        "this one an hour after its last jobs came",
+    )
+
+
 def blocked_cause(job: JobRecord, facts: FlowFacts | None) -> Cause:
     """Say what a blocked job waits for, and what holds that."""
+    if facts is not None and facts.graph.flow.sealed:
+        return sealed_cause(facts.graph.flow)
     if facts is None or not facts.path:
         return Cause(
             code="after_jobs",
@@ -85,6 +127,8 @@ def blocked_cause(job: JobRecord, facts: FlowFacts | None) -> Cause:
     root = facts.root
     if root is not None:
         said += f" Job {root.id} is {_standing(root)}."
+    if facts.cause is not None:
+        said += f" {facts.cause.sentence}"
     return Cause(
         code="after_jobs",
         sentence=said,
@@ -94,11 +138,17 @@ def blocked_cause(job: JobRecord, facts: FlowFacts | None) -> Cause:
             "open": first.open,
             "total": first.total,
             "job": None if root is None else root.id,
+            "cause": None if facts.cause is None else facts.cause.code,
         },
-        fix=shell_command("flows", "show", flow.id)
-        if root is None
-        else shell_command("jobs", "explain", root.id),
+        fix=_fix(facts),
     )
+
+
+def _fix(facts: FlowFacts) -> str:
+    if facts.root is None:
+        return shell_command("flows", "explain", facts.graph.flow.id)
+    own = "" if facts.cause is None else facts.cause.fix
+    return own or shell_command("jobs", "explain", facts.root.id)
 
 
 def _amount(part: PartRecord) -> str:

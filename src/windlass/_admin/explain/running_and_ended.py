@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass._admin.explain.cause import Cause, shell_command, since, when
 from windlass._admin.explain.facts import JobFacts
+from windlass._admin.explain.flows import ended_by_flow
 from windlass._core.job.state import State
 from windlass._core.values.names import shown
 from windlass._observe.log import brief, error_in_one_line, printable
@@ -113,6 +114,13 @@ def end_causes(facts: JobFacts) -> Iterator[Cause]:
             said = f"It failed for good {when(ended, now)}, attempt {job.attempt} of "
             said += f"{job.max_attempts}{f',{error}' if error else ''}."
             fix = again
+        case State.CANCELLED | State.DISCARDED if ended_by_flow(job):
+            said = (
+                f"Its flow {job.state.value} it {when(ended, now)}: {printable(job.reason or '')}."
+            )
+            flow = job.flow.flow if job.flow is not None else ""
+            evidence["flow"] = flow
+            fix = f"It runs again with its flow: {shell_command('flows', 'retry', flow)}"
         case State.CANCELLED:
             said, fix = f"It was cancelled {when(ended, now)}{error}.", again
         case _:

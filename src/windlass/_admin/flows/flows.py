@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass._admin.flows.explain import FlowExplanation, explain_flow
+from windlass._admin.flows.ids import missing_flow, resolve_flow
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState
-from windlass._core.job.job import FlowId
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowFilter, FlowGraph, Member
-from windlass.errors import FlowNotFound
 
 __all__ = ["FlowAdmin"]
 
@@ -49,11 +49,18 @@ class FlowAdmin:
         return await store.find(wanted, before=before, limit=limit)
 
     async def get(self, flow: str) -> FlowGraph:
-        """Return a flow with its parts and their counts; FlowNotFound."""
-        found = await (await self._session.storage()).flows.graph(FlowId(flow))
+        """Return a flow with its parts and their counts; FlowNotFound. The id may be short, as
+        ``0192f3a1…9c4e07``.
+        """
+        uid = await resolve_flow(self._session, flow)
+        found = await (await self._session.storage()).flows.graph(uid)
         if found is None:
-            raise FlowNotFound(flow)
+            raise await missing_flow(self._session, uid)
         return found
+
+    async def explain(self, flow: str) -> FlowExplanation:
+        """Say which jobs a flow waits for and why, or which have failed; FlowNotFound."""
+        return await explain_flow(self._session, await self.get(flow))
 
     async def members(
         self, flow: str, part: int, *, after: int = 0, limit: int = 50
@@ -63,7 +70,8 @@ class FlowAdmin:
         before. Jobs that other members added are left out.
         """
         store = (await self._session.storage()).flows
-        found = await store.members(FlowId(flow), part, after=after, limit=limit)
+        uid = await resolve_flow(self._session, flow)
+        found = await store.members(uid, part, after=after, limit=limit)
         # Results and messages may hold secrets, which `app.admin.jobs` masks.
         return [
             msgspec.structs.replace(one, result=None, error_message="", reason=None)
@@ -84,19 +92,23 @@ class FlowAdmin:
         """Check the counts of all flows against their jobs, and return what does not agree.
         ``repair`` corrects the counts.
         """
-        store = (await self._session.storage()).flows
+        storage = await self._session.storage()
         wrong: list[str] = []
         after: int | None = 0
         while after is not None:
-            found = await store.recount(after=after, limit=_AT_ONCE, repair=repair)
+            found = await storage.flows.recount(after=after, limit=_AT_ONCE, repair=repair)
             wrong += found.wrong
             after = found.next
+        if wrong and repair:
+            note = self._session.note("flows.recount", f"{len(wrong)} counts", "repair")
+            await storage.orders.record(note, len(wrong))
         return wrong
 
     async def _act(self, flow: str, action: FlowAction) -> ActionResult:
         store = (await self._session.storage()).flows
-        note = self._session.note(f"flows.{action}", f"flow {flow}")
-        (answer,) = await store.act([FlowId(flow)], action, note)
+        uid = await resolve_flow(self._session, flow)
+        note = self._session.note(f"flows.{action}", f"flow {uid}")
+        (answer,) = await store.act([uid], action, note)
         if answer is ActionResult.UNKNOWN:
-            raise FlowNotFound(flow)
+            raise await missing_flow(self._session, uid)
         return answer

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from windlass._admin.explain.cause import shell_command
 from windlass._admin.session import AdminSession
 from windlass._client.job_events import publish_action_events
 from windlass._core.job.job import JobId, JobRecord
-from windlass._core.job.state import Verb
+from windlass._core.job.state import State, Verb
 from windlass._core.values.instants import aware
 from windlass._core.values.names import check_queue
 from windlass._storage.protocol.actions import (
@@ -48,6 +49,7 @@ NEEDS: Mapping[type[Any], str] = {
     Edit: "waiting",
 }
 """The states each action is for, in words."""
+_REQUEUED = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 _WORDS: Mapping[type[Any], str] = {
     Requeue: "requeue",
     Discard: "discard",
@@ -110,9 +112,31 @@ async def act(session: AdminSession, action: JobAction, job_id: JobId) -> Action
     (job,) = await store.get([job_id])
     if answer is ActionResult.UNKNOWN or job is None:
         raise JobNotFound(job_id)
+    if (why := _flow_refusal(action, job, answer)) is not None:
+        raise WrongState(job_id, job.state, action_name_of(action), why=why)
     if answer is ActionResult.CONFLICT:
         raise KeyConflict(await session.masks.text(job.key or ""), await _key_holder(store, job))
     raise WrongState(job_id, job.state, action_name_of(action), NEEDS[type(action)])
+
+
+def _flow_refusal(action: JobAction, job: JobRecord, answer: ActionResult) -> str | None:
+    """Say why its flow does not allow an action on a member; None: that is not the reason."""
+    if job.flow is None:
+        return None
+    flow = job.flow.flow
+    retry = shell_command("flows", "retry", flow)
+    match action:
+        case Requeue() if answer is ActionResult.CONFLICT and job.key is None:
+            return f"another running flow holds the key of its flow {flow}. Wait for its end."
+        case Requeue() if answer is ActionResult.WRONG_STATE and job.state in _REQUEUED:
+            return f"its flow {flow} ended it. Requeue the job that failed, or {retry}"
+        case RunNow() | Edit() if job.blocked:
+            explain = shell_command("jobs", "explain", job.id)
+            return f"it waits for other jobs of its flow {flow}. See {explain}"
+        case Delete():
+            return f"it belongs to flow {flow}, which is deleted as a whole after its retention."
+        case _:
+            return None
 
 
 async def try_action(session: AdminSession, action: JobAction, job_id: JobId) -> ActionResult:

@@ -76,7 +76,7 @@ class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: int = 0
     """Left as they are: other jobs hold their keys."""
     skipped: int = 0
-    """Their state had changed before their turn came."""
+    """Their state, or their flow, did not allow the action when their turn came."""
     dry_run: bool = False
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass._admin.flows.explain import FlowExplanation
 from windlass._admin.flows.flows import FlowAdmin
 from windlass._app.sync import BlockingClient
 from windlass._core.flows.flow import FlowRecord, FlowState
@@ -45,8 +46,14 @@ class BlockingFlowAdmin:
         )
 
     def get(self, flow: str) -> FlowGraph:
-        """Return a flow with its parts and their counts; FlowNotFound."""
+        """Return a flow with its parts and their counts; FlowNotFound. The id may be short, as
+        ``0192f3a1…9c4e07``.
+        """
         return self._client.run(self._part.get(flow), instead="app.admin.flows.get(...)")
+
+    def explain(self, flow: str) -> FlowExplanation:
+        """Say which jobs a flow waits for and why, or which have failed; FlowNotFound."""
+        return self._client.run(self._part.explain(flow), instead="app.admin.flows.explain(...)")
 
     def members(self, flow: str, part: int, *, after: int = 0, limit: int = 50) -> Sequence[Member]:
         """List the jobs of a part in the order in which they were given, without their results and

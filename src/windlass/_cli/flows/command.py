@@ -1,4 +1,4 @@
-"""``windlass flows``: list, show, cancel and retry flows."""
+"""``windlass flows``: list, show, explain, cancel and retry flows."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from windlass._cli.options.target import (
 )
 
 if TYPE_CHECKING:
+    from windlass._admin.flows.explain import FlowExplanation
     from windlass._app.app import Windlass
     from windlass._core.flows.flow import FlowRecord, PartRecord
     from windlass._storage.protocol.actions import ActionResult
@@ -34,11 +35,11 @@ _STATES = ("running", "succeeded", "failed", "cancelled")
     cls=SuggestingGroup,
     epilog=examples(
         "windlass flows list shop:app --state failed",
-        "windlass flows retry shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
+        "windlass flows retry shop:app 0198c3a7…9c4e07",
     ),
 )
 def flows() -> None:
-    """List, show, cancel and retry flows: jobs that wait for jobs."""
+    """List, show, explain, cancel and retry flows: jobs that wait for jobs."""
 
 
 @flows.command(
@@ -84,7 +85,8 @@ def list_flows(
 
 @flows.command(
     epilog=examples(
-        "windlass flows show shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
+        "windlass flows show shop:app 0198c3a7…9c4e07",
+        "windlass flows show shop:app 0198c3a7…9c4e07 --json",
     )
 )
 @_names
@@ -92,8 +94,10 @@ def list_flows(
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a flow and its parts."""
-    from windlass._cli.flows.graphs import counts_of, state_of
+    from windlass._cli.flows.graphs import counts_of, waits_for
     from windlass._cli.output.tables import print_json, print_pairs, print_table
+    from windlass._core.flows.flow import PartKind
+    from windlass._core.flows.part_state import part_states
 
     found, now = _read(words, url)
     if as_json:
@@ -101,25 +105,63 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         print_json({**_fields(found.flow), "parts": parts})
         return 0
     flow = found.flow
-    from windlass._cli.output.tables import left
-
-    lasted = left(flow.ended_at or now, flow.created_at)
-    pairs = [
-        ("state", flow.state.value),
-        ("jobs", f"{flow.total - flow.open:,} of {flow.total:,} ended, {flow.failed:,} failed"),
-        ("took" if flow.ended_at else "age", lasted),
-        ("key", flow.key or "–"),
+    print_pairs(f"{flow.name} {flow.id}", _pairs(flow, now))
+    click.echo()
+    states = part_states(flow, found.parts)
+    rows = [
+        (
+            part.name,
+            states[part.number].value,
+            counts_of(part),
+            part.task or "–",
+            waits_for(part, found.parts) or "–",
+        )
+        for part in found.parts
+        if part.kind is not PartKind.END
     ]
-    print_pairs(f"{flow.name} {flow.id}", pairs)
-    rows = [(part.name, state_of(part), counts_of(part), part.task or "–") for part in found.parts]
-    print_table(("part", "state", "jobs", "task"), rows)
+    print_table(("part", "state", "jobs", "task", "after"), rows)
     return 0
 
 
 @flows.command(
     epilog=examples(
-        "windlass flows graph shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60",
-        "windlass flows graph shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60 --format mermaid",
+        "windlass flows explain shop:app 0198c3a7…9c4e07",
+        "windlass flows explain shop:app 0198c3a7…9c4e07 --json",
+    )
+)
+@_names
+@url_option
+@json_option
+def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Explain what a flow waits for, or why it failed, by its jobs."""
+    from windlass._admin.explain.cause import with_target
+    from windlass._cli.output.tables import print_json, print_pairs
+
+    where, flow = target_and_name(words, url, "flow")
+
+    async def question(app: Windlass) -> FlowExplanation:
+        return await app.admin.flows.explain(flow)
+
+    told = run_on_target(where, question)
+    if as_json:
+        import msgspec
+
+        causes = [msgspec.structs.asdict(cause) for cause in told.causes]
+        print_json({**_fields(told.flow), "at": told.at, "causes": causes})
+        return 0
+    pairs = _pairs(told.flow, told.at)
+    for number, cause in enumerate(told.causes):
+        pairs.append(("why" if number == 0 else "also", cause.sentence))
+        if cause.fix:
+            pairs.append(("", f"→ {with_target(cause.fix, where.target, where.url)}"))
+    print_pairs(f"{told.flow.name} {told.flow.id}", pairs)
+    return 0
+
+
+@flows.command(
+    epilog=examples(
+        "windlass flows graph shop:app 0198c3a7…9c4e07",
+        "windlass flows graph shop:app 0198c3a7…9c4e07 --format mermaid",
     )
 )
 @_names
@@ -136,24 +178,34 @@ def graph(words: tuple[str, ...], url: str | None, kind: Literal["text", "dot", 
     from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
 
     found, _ = _read(words, url)
-    lines = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid}[kind](found.parts)
+    lines = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid}[kind](found)
     click.echo("\n".join(lines))
     return 0
 
 
 @flows.command(
-    epilog=examples("windlass flows cancel shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60"),
+    epilog=examples(
+        "windlass flows cancel shop:app 0198c3a7…9c4e07",
+        "windlass flows cancel shop:app 0198c3a7…9c4e07 --yes --json",
+    ),
 )
 @_names
 @url_option
 @json_option
-def cancel(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def cancel(words: tuple[str, ...], url: str | None, *, as_json: bool, yes: bool) -> int:
     """Cancel the waiting jobs of a flow, and ask the running ones to stop."""
+    _, flow = target_and_name(words, url, "flow")
+    if not yes:
+        click.confirm(f"Cancel flow {flow}?", abort=True, err=True)
     return _act(words, url, "cancel", as_json=as_json)
 
 
 @flows.command(
-    epilog=examples("windlass flows retry shop:app 0198c3a75c1f7d0e8b6a1f2d3c4e5f60"),
+    epilog=examples(
+        "windlass flows retry shop:app 0198c3a7…9c4e07",
+        "windlass flows retry shop:app 0198c3a7…9c4e07 --json",
+    ),
 )
 @_names
 @url_option
@@ -163,7 +215,9 @@ def retry(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return _act(words, url, "retry", as_json=as_json)
 
 
-@flows.command(epilog=examples("windlass flows recount shop:app --repair"))
+@flows.command(
+    epilog=examples("windlass flows recount shop:app", "windlass flows recount shop:app --repair")
+)
 @target_argument
 @click.option("--repair", is_flag=True, help="Correct what does not agree.")
 @url_option
@@ -213,14 +267,16 @@ def _act(
     if as_json:
         print_json({"flow": flow, "answer": answer.value})
     else:
-        click.echo(_SAID[action, answer.value].format(flow=flow))
+        done = answer.value == "done"
+        said = _SAID[action, answer.value].format(flow=flow)
+        click.echo(said if done else f"Error: {said}", err=not done)
     return 0 if answer.value == "done" else 1
 
 
 _SAID = {
     ("cancel", "done"): "Flow {flow} is cancelled. Running jobs are asked to stop.",
     ("cancel", "wrong_state"): "Flow {flow} has ended: there is nothing to cancel.",
-    ("retry", "done"): "Flow {flow} goes on: what failed waits again.",
+    ("retry", "done"): "Flow {flow} runs again: jobs that failed wait for a worker.",
     ("retry", "wrong_state"): "Flow {flow} runs or has succeeded: there is nothing to retry.",
     ("retry", "conflict"): "Another running flow has the key of flow {flow}: wait for its end.",
 }
@@ -231,9 +287,10 @@ _SAID = {
 
 def _row(flow: FlowRecord, now: datetime) -> tuple[str, ...]:
     from windlass._cli.output.tables import left
+    from windlass._core.job.ids import short_id
 
     return (
-        flow.id,
+        short_id(flow.id),
         flow.name,
         flow.state.value,
         f"{flow.total:,}",
@@ -241,6 +298,21 @@ def _row(flow: FlowRecord, now: datetime) -> tuple[str, ...]:
         f"{flow.failed:,}",
         left(now, flow.created_at),
     )
+
+
+def _pairs(flow: FlowRecord, now: datetime) -> list[tuple[str, str]]:
+    from windlass._cli.output.tables import left
+
+    names = ("failed", "cancelled", "stopped", "skipped")
+    counts = "".join(f", {count:,} {name}" for name in names if (count := getattr(flow, name)))
+    asked = " (cancel requested)" if flow.cancel_requested and flow.ended_at is None else ""
+    pairs = [
+        ("state", f"{flow.state.value}{asked}"),
+        ("jobs", f"{flow.total - flow.open:,} of {flow.total:,} ended{counts}"),
+        ("took" if flow.ended_at else "age", left(flow.ended_at or now, flow.created_at)),
+    ]
+    given = {"key": flow.key, "tenant": flow.tenant}
+    return pairs + [(name, value) for name, value in given.items() if value is not None]
 
 
 def _fields(flow: FlowRecord) -> dict[str, Any]:

@@ -7,76 +7,73 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windlass._core.flows.flow import PartKind
+from windlass._core.flows.part_state import part_states
 from windlass._observe.log import printable
 
 if TYPE_CHECKING:
     from windlass._core.flows.flow import PartRecord
+    from windlass._storage.protocol.flows import FlowGraph
 
-__all__ = ["as_dot", "as_mermaid", "as_text", "counts_of", "state_of"]
+__all__ = ["as_dot", "as_mermaid", "as_text", "counts_of", "waits_for"]
 
 _COLOURS = {
     "succeeded": "#2e7d32",
     "failed": "#c62828",
     "cancelled": "#8e24aa",
-    "running": "#1565c0",
+    "stopped": "#8e24aa",
+    "active": "#1565c0",
     "blocked": "#757575",
-    "not needed": "#bdbdbd",
+    "skipped": "#bdbdbd",
 }
-
-
-def state_of(part: PartRecord) -> str:
-    """Return one word for a part."""
-    if part.failed:
-        return "failed"
-    if part.cancelled or part.stopped:
-        return "cancelled"
-    if part.total and part.skipped == part.total:
-        return "not needed"
-    if part.open:
-        return "blocked" if part.blocked == part.open else "running"
-    return "succeeded"
 
 
 def counts_of(part: PartRecord) -> str:
     """Return how far a part is, in words."""
     if not part.total:
-        return "no jobs"
-    ended = part.total - part.open
-    said = [f"{ended:,} of {part.total:,}"]
-    named = {"failed": part.failed, "cancelled": part.cancelled + part.stopped}
-    said += [f"{count:,} {name}" for name, count in named.items() if count]
+        return "–"
+    said = [f"{part.total - part.open:,} of {part.total:,} ended"]
+    names = ("failed", "cancelled", "stopped", "skipped")
+    said += [f"{count:,} {name}" for name in names if (count := getattr(part, name))]
     return ", ".join(said)
 
 
-def as_text(parts: Sequence[PartRecord]) -> Iterator[str]:
+def waits_for(part: PartRecord, parts: Sequence[PartRecord]) -> str:
+    """Return what a part waits for, in words."""
+    after = ", ".join(
+        f"{printable(parts[edge.part].name)}{'' if edge.strict else ' (any end)'}"
+        for edge in part.after
+    )
+    return f"{after}, if it fails" if part.when == "failed" else after
+
+
+def as_text(graph: FlowGraph) -> Iterator[str]:
     """Return a line for each part, in an order in which they can run."""
+    parts, states = graph.parts, part_states(graph.flow, graph.parts)
     names = [printable(part.name) for part in parts]
     wide = max((len(name) for name in names), default=0)
     for part in _shown(parts):
-        after = ", ".join(
-            f"{names[edge.part]}{'' if edge.strict else ' (any end)'}"
-            for edge in part.after
-            if parts[edge.part].kind is not PartKind.END
-        )
-        when = " if it fails" if part.when == "failed" else ""
-        waits = f"   after {after}{when}" if after else ""
-        yield f"{names[part.number]:{wide}}   {state_of(part)}: {counts_of(part)}{waits}"
+        waits = "" if part.kind is PartKind.END else waits_for(part, parts)
+        counts = f": {counts_of(part)}" if part.total else ""
+        after = f"   after {waits}" if waits else ""
+        yield f"{names[part.number]:{wide}}   {states[part.number]}{counts}{after}"
 
 
-def as_dot(parts: Sequence[PartRecord]) -> Iterator[str]:
+def as_dot(graph: FlowGraph) -> Iterator[str]:
     """Return the graph for Graphviz."""
+    parts, states = graph.parts, part_states(graph.flow, graph.parts)
     yield "digraph flow {"
     yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontcolor=white];'
     for part in _shown(parts):
         label = json.dumps(f"{part.name}\n{counts_of(part)}", ensure_ascii=False)
-        yield f'  p{part.number} [label={label}, fillcolor="{_COLOURS[state_of(part)]}"];'
+        yield f'  p{part.number} [label={label}, fillcolor="{_COLOURS[states[part.number]]}"];'
     for before, after, strict in _edges(parts):
         yield f"  p{before} -> p{after}{'' if strict else ' [style=dashed]'};"
     yield "}"
 
 
-def as_mermaid(parts: Sequence[PartRecord]) -> Iterator[str]:
+def as_mermaid(graph: FlowGraph) -> Iterator[str]:
     """Return the graph for Mermaid."""
+    parts, states = graph.parts, part_states(graph.flow, graph.parts)
     yield "flowchart LR"
     for part in _shown(parts):
         name = part.name.replace('"', "#quot;")
@@ -84,7 +81,7 @@ def as_mermaid(parts: Sequence[PartRecord]) -> Iterator[str]:
     for before, after, strict in _edges(parts):
         yield f"  p{before} {'-->' if strict else '-.->'} p{after}"
     for part in _shown(parts):
-        yield f"  style p{part.number} fill:{_COLOURS[state_of(part)]},color:#fff"
+        yield f"  style p{part.number} fill:{_COLOURS[states[part.number]]},color:#fff"
 
 
 def _shown(parts: Sequence[PartRecord]) -> Iterator[PartRecord]:

@@ -103,5 +103,5 @@ def _in_words(report: BulkReport) -> str:
     if report.requested:
         parts.append(f"{report.requested:,} running and asked to stop")
     if report.skipped:
-        parts.append(f"{report.skipped:,} skipped because their state had changed")
+        parts.append(f"{report.skipped:,} skipped because of their state or their flow")
     return ", ".join(parts) + "."

@@ -60,7 +60,7 @@ def state_text(job: JobRecord, now: datetime) -> str:
     from windlass._core.job.state import shown_state
 
     spent = job.attempt > job.max_attempts - job.budget
-    return shown_state(job.state, due=job.due, now=now, failed_before=spent)
+    return shown_state(job.state, due=job.due, now=now, failed_before=spent, blocked=job.blocked)
 
 
 def _when(job: JobRecord, now: datetime) -> str:
@@ -69,6 +69,8 @@ def _when(job: JobRecord, now: datetime) -> str:
         return f"ended {_ago(job.finished_at, now)}"
     if job.state.value == "running" and job.started_at is not None:
         return f"started {_ago(job.started_at, now)}"
+    if job.blocked:
+        return f"since {_ago(job.created_at, now)}"
     return f"due {_ago(job.due, now)}"
 
 
@@ -97,7 +99,13 @@ def _head(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     yield "state", state_text(job, now) + (f": {job.reason}" if job.reason else "")
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "created", _instant(job.created_at, now)
-    yield "due", _instant(job.due, now)
+    if job.blocked:
+        yield "due", "after other jobs of its flow"
+    else:
+        yield "due", _instant(job.due, now)
+    if job.flow is not None:
+        added = ", added by another job" if job.flow.added else ""
+        yield "flow", f"{job.flow.flow}, part {job.flow.part}{added}"
     for name in ("started", "finished", "expires"):
         at = getattr(job, f"{name}_at")
         if at is not None:

@@ -35,7 +35,8 @@ class State(StrEnum):
 
 class Shown(StrEnum):
     """The states that people see. ``waiting`` is shown as scheduled (due later), ready, or retrying
-    (an attempt was spent since it was enqueued or requeued, due at any time).
+    (an attempt was spent since it was enqueued or requeued, due at any time). A job that its flow
+    blocks counts as scheduled, and is shown as blocked.
     """
 
     SCHEDULED = "scheduled"
@@ -104,13 +105,18 @@ def target_state(state: State, verb: Verb) -> State:
     return after
 
 
-def shown_state(state: State, *, due: datetime, now: datetime, failed_before: bool) -> str:
-    """Return the state that people see: ``waiting`` splits into scheduled, ready and retrying.
+def shown_state(
+    state: State, *, due: datetime, now: datetime, failed_before: bool, blocked: bool = False
+) -> str:
+    """Return the state that people see: ``waiting`` splits into blocked (by its flow), scheduled,
+    ready and retrying.
 
     A job is eligible when its due time is at or before now, so equality is ready.
     """
     if state is not State.WAITING:
         return state.value
+    if blocked:
+        return "blocked"
     if failed_before:
         return "retrying"
     return "scheduled" if due > now else "ready"

@@ -113,7 +113,9 @@ def decide(
     """Decide the transition of a running job. The only place that knows the retry rule."""
     match outcome:
         case Succeeded(result, then):
-            return succeed(job, by=by, result=result, keep=policy.keep_succeeded, then=then)
+            # Members of flows are kept with their flow. What is deleted needs no result.
+            keep = policy.keep_succeeded or job.flow is not None
+            return succeed(job, by=by, result=result if keep else None, keep=keep, then=then)
         case Raised(error, barred=False, after=after):
             return _try_again(job, error, policy, by=by, chance=chance, after=after)
         case Raised(error) | GaveUp(error):

@@ -24,9 +24,9 @@ from windlass._core.flows.pending import (
     wanted_in,
     with_placeholders,
 )
-from windlass._core.flows.results import Results, results_of
+from windlass._core.flows.results import results_of
 from windlass._core.values.redaction import secret_tags
-from windlass._core.values.result_types import may_fit, type_name
+from windlass._core.values.result_types import check_result, is_results
 from windlass._core.values.secret_types import SECRET, secrets_of
 from windlass._core.values.signatures import (
     STARS,
@@ -75,7 +75,7 @@ def _to_builtin(value: object) -> object:
 def _from_builtin(wanted: type[Any], value: object) -> object:
     if wanted is object:
         return value
-    if _is_results(wanted):
+    if is_results(wanted):
         return results_of(wanted, value, _from_builtin)
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
@@ -235,7 +235,7 @@ class Codec:
         try:
             for name, value in given.items():
                 if type(value) is Pending:
-                    _check_result(value, kinds[name], name)
+                    check_result(value, kinds[name], name)
                 elif name not in waiting:
                     _check(value, kinds[name])
         except _NOT_STORABLE as error:
@@ -352,38 +352,6 @@ class Codec:
 def _check(value: object, kind: Any) -> None:
     """Refuse a value that a worker could not decode."""
     msgspec.json.decode(_to_json(value), type=kind, dec_hook=_from_builtin)
-
-
-def _check_result(pending: Pending, kind: Any, name: str) -> None:
-    """Refuse a result that a parameter cannot take, as far as the annotations say."""
-    takes = next((one for one in (kind, *typing.get_args(kind)) if _is_results(one)), None)
-    shown = type_name(kind if takes is None else takes)
-    if pending.kind == "part":
-        if takes is None:
-            message = (
-                f"{name} takes {shown}, and gets the results of the group "
-                f"{pending.title}: annotate it Results[{type_name(pending.returns)}], and read "
-                f"them with `async for` or `for`"
-            )
-            raise TypeError(message)
-        (kind,) = typing.get_args(takes) or (Any,)
-    elif takes is not None:
-        message = (
-            f"{name} takes {shown}, and gets the result of the job {pending.title} "
-            f"alone: pass the results of a group, rows.results"
-        )
-        raise TypeError(message)
-    if not may_fit(pending.returns, kind):
-        message = (
-            f"{name} takes {shown}, and {pending.title} returns "
-            f"{type_name(pending.returns)}: change one of the annotations, or put a task between "
-            f"them that converts it"
-        )
-        raise TypeError(message)
-
-
-def _is_results(kind: Any) -> bool:
-    return (typing.get_origin(kind) or kind) is Results
 
 
 def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
-__all__ = ["may_fit", "type_name"]
+from windlass._core.flows.pending import Pending
+from windlass._core.flows.results import Results
+
+__all__ = ["check_result", "is_results", "may_fit", "type_name"]
 
 _JSON = {
     type(None): "null",
@@ -61,3 +64,36 @@ def type_name(annotation: Any) -> str:
     if isinstance(origin, type) and origin is not types.UnionType:
         return f"{origin.__name__}[{', '.join(map(type_name, typing.get_args(annotation)))}]"
     return str(annotation).removeprefix("typing.")
+
+
+def check_result(pending: Pending, kind: Any, name: str) -> None:
+    """Refuse a result that a parameter cannot take, as far as the annotations say: TypeError."""
+    takes = next((one for one in (kind, *typing.get_args(kind)) if is_results(one)), None)
+    shown = type_name(kind if takes is None else takes)
+    if pending.kind == "part":
+        if takes is None:
+            message = (
+                f"{name} takes {shown}, and gets the results of the group "
+                f"{pending.title}: annotate it Results[{type_name(pending.returns)}], and read "
+                f"them with `async for` or `for`"
+            )
+            raise TypeError(message)
+        (kind,) = typing.get_args(takes) or (Any,)
+    elif takes is not None:
+        message = (
+            f"{name} takes {shown}, and gets the result of the job {pending.title} "
+            f"alone: pass the results of a group, rows.results"
+        )
+        raise TypeError(message)
+    if not may_fit(pending.returns, kind):
+        message = (
+            f"{name} takes {shown}, and {pending.title} returns "
+            f"{type_name(pending.returns)}: change one of the annotations, or put a task between "
+            f"them that converts it"
+        )
+        raise TypeError(message)
+
+
+def is_results(kind: Any) -> bool:
+    """Return whether an annotation is `Results`."""
+    return (typing.get_origin(kind) or kind) is Results

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import apsw
 import msgspec
@@ -17,7 +18,7 @@ from windlass._storage.sqlite.admin.gauges import merge_gauge_hours
 from windlass._storage.sqlite.admin.rollups import merge_hours
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.location import DatabaseLocation
-from windlass._storage.sqlite.io.rows import CODES, fetch, optional_instant
+from windlass._storage.sqlite.io.rows import CODES, fetch, next_instant
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, has_due, next_due, promote_all
@@ -39,12 +40,30 @@ _encode = msgspec.json.Encoder().encode
 
 _GATES_AT_ONCE = 500
 
+_WALK_AGAIN = 3_600_000_000
+"""Microseconds after which `SqliteMaintenance.prune` looks at all ended jobs again. In between it
+begins where it stopped, so that it does not pass the members of flows, which stay, each time. A job
+that was stored with an older end, by a restore or a clock that was set back, waits for that.
+"""
+
+
+class _Pruned(NamedTuple):
+    """How far ended jobs were deleted: all that ended before these instants."""
+
+    walked: int
+    """When all of them were looked at."""
+    before: int
+    apart: str
+    """JSON: instants of single queues."""
+
 
 class SqliteMaintenance:
     """A `MaintenanceStore`."""
 
     def __init__(self, database: SqliteDatabase, place: DatabaseLocation) -> None:
         self._db, self._place = database, place
+        self._pruned: dict[State, _Pruned] = {}
+        """What was deleted up to the end."""
 
     async def promote(self, limit: int) -> int:
         # Most often nothing is due, and the write lock is everybody's.
@@ -57,7 +76,7 @@ class SqliteMaintenance:
         return moved
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
-        return optional_instant(self._db.read(lambda connection, _: next_due(connection, queues)))
+        return next_instant(self._db.read(lambda connection, _: next_due(connection, queues)))
 
     async def expire(self, limit: int) -> Sequence[JobId]:
         ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))
@@ -75,13 +94,21 @@ class SqliteMaintenance:
         if state not in TERMINAL:
             return 0
         kept = {queue: span_us(age) for queue, age in (apart or {}).items()}
+        last = self._pruned.get(state)
 
-        def op(connection: apsw.Connection, now: int) -> int:
-            before = _encode({queue: _before(now, age) for queue, age in kept.items()}).decode()
-            values = (CODES[state], _before(now, span_us(older_than)), before, limit)
-            return _prune(connection, values)
+        def op(connection: apsw.Connection, now: int) -> tuple[int, _Pruned]:
+            ages = _encode({queue: _before(now, age) for queue, age in kept.items()}).decode()
+            found = _Pruned(now, _before(now, span_us(older_than)), ages)
+            since = _Pruned(now, -LAST_US, "{}")
+            if last is not None and 0 <= now - last.walked < _WALK_AGAIN:
+                found, since = found._replace(walked=last.walked), last
+            values = (CODES[state], found.before, found.apart, limit, since.before, since.apart)
+            return _prune(connection, values), found
 
-        return await self._db.write(op)
+        deleted, pruned = await self._db.write(op)
+        if deleted < limit:
+            self._pruned[state] = pruned
+        return deleted
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return await self._remove(_PRUNE_ROLLUPS, older_than, limit)
@@ -151,7 +178,7 @@ def _before(now: int, age: int) -> int:
     return max(now - age, -LAST_US)
 
 
-def _prune(connection: apsw.Connection, values: tuple[int, int, str, int]) -> int:
+def _prune(connection: apsw.Connection, values: tuple[int, int, str, int, int, str]) -> int:
     rows = fetch(connection, _PRUNABLE, values)
     if rows:
         free_keys(connection, [(key, seq) for seq, key in rows if key is not None])

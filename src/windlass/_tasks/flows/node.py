@@ -59,7 +59,7 @@ class Node(Generic[R_co]):
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The numbers of the parts whose jobs it stands for."""
+        """The numbers of the parts that its jobs are in."""
         return (self.part,)
 
     @property
@@ -110,14 +110,14 @@ class Group(Generic[R_co]):
 
     @property
     def part(self) -> int:
-        """The part that stands for the group. A drawn group is closed at its first use."""
+        """The part that others wait for. A drawn group is closed at its first use."""
         if self._part is None:
             self._part = self._flow._join(self.name, self._members or ())  # noqa: SLF001
         return self._part
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The numbers of the parts whose jobs it stands for."""
+        """The numbers of the parts that its jobs are in."""
         if self._members is None:
             return (self.part,)
         return tuple(part for member in self._members for part in member.parts)

@@ -50,7 +50,9 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     state: State
     shown: str
-    """The state as people see it: a waiting job is scheduled, ready or retrying."""
+    """The state as people see it: a waiting job is scheduled, ready, retrying, or blocked by its
+    flow.
+    """
     arguments: Any
     """By name; null where `unreadable` says so."""
     result: Any = None
@@ -193,7 +195,9 @@ def job_body(job: JobRecord, now: datetime) -> JobBody:
         task=job.task,
         queue=job.queue,
         state=job.state,
-        shown=shown_state(job.state, due=job.due, now=now, failed_before=failed_before),
+        shown=shown_state(
+            job.state, due=job.due, now=now, failed_before=failed_before, blocked=job.blocked
+        ),
         arguments=arguments,
         result=result,
         unreadable=not (fits and result_fits),

@@ -9,10 +9,11 @@ from typing import Literal
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
+from windlass._core.flows.part_state import PartState, part_states
 from windlass._web.graph.folding import Fold, fold
 from windlass._web.graph.geometry import Layout, Spot, Stroke, lay_out
 from windlass._web.graph.layers import columns_of
-from windlass._web.graph.states import PartState, Tally, part_states, tally_of, worst_state
+from windlass._web.graph.states import Tally, tally_of, worst_state
 
 __all__ = ["MOST_BOXES", "FlowPicture", "PictureBox", "clip_text", "draw_flow", "title_of"]
 

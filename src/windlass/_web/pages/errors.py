@@ -194,7 +194,7 @@ def _told(report: BulkReport, verb: str) -> str:
     if report.conflicts:
         jobs += f" {report.conflicts:,} not changed: other jobs hold their unique keys."
     if report.skipped:
-        jobs += f" {report.skipped:,} skipped because their state had changed."
+        jobs += f" {report.skipped:,} skipped because of their state or their flow."
     if report.matched >= _MOST:
         jobs += " There may be more: repeat it for the rest."
     return jobs

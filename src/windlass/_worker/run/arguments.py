@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass._core.flows.pending import Wanted, fill, wanted_in
 from windlass._core.flows.results import READER, Outcome
+from windlass._core.job.control import GiveUp
 from windlass._core.job.job import ClaimedJob, FlowId, JobId
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
@@ -17,8 +18,10 @@ from windlass._storage.protocol.flows import Member
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared.errors import is_retryable
+from windlass._tasks.task import Task
+from windlass._worker.run.error_text import missing_results
 from windlass._worker.run.threads import wait_on_loop
-from windlass.errors import ResultsUnavailable
+from windlass.errors import PayloadError, ResultsUnavailable
 
 __all__ = ["Filled", "FlowArguments", "ReadPage", "StoredResults"]
 
@@ -65,6 +68,15 @@ class Filled(NamedTuple):
     job: ClaimedJob
     missing: Sequence[Wanted]
     """Results of jobs that did not succeed. They are None."""
+
+    def check(self, task: Task[..., Any] | None) -> None:
+        """Give the job up if it cannot do without a missing result: no attempt would have it."""
+        if task is None or not self.missing:
+            return
+        try:
+            task.codec.decode(self.job.payload)
+        except PayloadError as error:
+            raise GiveUp(missing_results(self.missing)) from error
 
 
 class FlowArguments:

@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from windlass._core.flows.pending import Wanted, has_pending
+from windlass._core.flows.pending import has_pending
 from windlass._core.job import outcome as core
-from windlass._core.job.control import GiveUp
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import RUN
@@ -30,7 +29,7 @@ from windlass._worker.run.error_outcomes import (
     UnfitArguments,
     stopped_outcome,
 )
-from windlass._worker.run.error_text import missing_results, unknown_task_error
+from windlass._worker.run.error_text import unknown_task_error
 from windlass._worker.run.execution import (
     ActiveRuns,
     EndedRuns,
@@ -44,7 +43,6 @@ from windlass._worker.run.execution import (
 from windlass._worker.run.loop_exits import find_exited_claims
 from windlass._worker.run.soft_timeout import call_handler
 from windlass._worker.run.threads import ThreadPool
-from windlass.errors import PayloadError
 
 if TYPE_CHECKING:
     from windlass._worker.child_process.pool import ChildPool
@@ -178,15 +176,12 @@ class Runner:
             self._children.close()
 
     async def _live_with_results(self, run: Execution) -> None:
-        """Read the results that the job takes, then run it. If the store does not answer, the job
-        is given back at no cost.
-        """
+        """Read the results that the job takes, then run it; give it back if the store is away."""
         try:
             if self._worker is not None:
                 filled = await self._worker.arguments.fill(run.job)
                 run.take(filled.job)
-                if filled.missing:
-                    self._check_missing(run, filled.missing)
+                filled.check(self._tasks.by_name.get(run.job.task))
         except BaseException as error:  # noqa: BLE001 -- a run must end in every case
             if run.why is None and not is_retryable(error):
                 self._end(run, self._errors.judge(run, error))
@@ -194,16 +189,6 @@ class Runner:
                 self._end(run, stopped_outcome(run.why or StopCause.INTERRUPT, started=False))
             return
         await self._live(run)
-
-    def _check_missing(self, run: Execution, missing: Sequence[Wanted]) -> None:
-        """Give up a job that cannot do without a result: another attempt would not have it."""
-        task = self._tasks.by_name.get(run.job.task)
-        if task is None:
-            return
-        try:
-            task.codec.decode(run.job.payload)
-        except PayloadError as error:
-            raise GiveUp(missing_results(missing)) from error
 
     async def _live(self, run: Execution) -> None:
         job = run.job

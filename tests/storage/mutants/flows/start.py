@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import NewFlow, PartKind
 from windlass._core.job.job import FlowId, FlowPlace, NewJob
+from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -186,3 +187,11 @@ class ChecksAllFlowsOfACall(MemoryFlows):
 
     def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
         return [*flows]
+
+
+@fails(FlowStartConformance.test_blocked_jobs_are_counted_and_found_as_scheduled)
+class CountsBlockedAsReady(MemoryAdmin):
+    """Blocked jobs count as ready."""
+
+    def _counted_as(self, row: JobRow, now: datetime) -> str:
+        return "ready" if row.blocked else super()._counted_as(row, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from redis import Redis
@@ -16,7 +17,6 @@ from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.shared.job_ids import known_id
-from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
@@ -98,13 +98,20 @@ async def test_a_member_whose_record_cannot_be_read_is_a_failure_of_its_part(
     assert not (await storage.flows.recount()).wrong
 
 
+def _part(server: Redis, key: str, number: int) -> bytes:
+    """Return the stored name of a part of the only flow."""
+    names = cast("list[bytes]", server.hkeys(key + "parts"))
+    (name,) = [name for name in names if name.endswith(number.to_bytes(4))]
+    return name
+
+
 async def test_wrong_counts_are_found_and_put_right(
     storage: Storage, server: Redis, key: str
 ) -> None:
     plan = a_chain()
     await start(storage, plan)
     (job,) = await claim(storage)
-    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\0")]
+    place = _part(server, key, 0)
     counts = server.hget(key + "parts", place)
     await end(storage, succeed(job, by="w1", result=None))
     server.hset(key + "parts", place, counts)
@@ -113,6 +120,21 @@ async def test_wrong_counts_are_found_and_put_right(
     assert "succeeded is 0, and 1 jobs are" in found.wrong[0]
     assert not (await storage.flows.recount()).wrong
     assert await run_all(storage) == ["b", "b", "good"]
+
+
+async def test_a_part_whose_count_of_blocked_jobs_is_too_high_keeps_no_claim_busy(
+    storage: Storage, server: Redis, key: str
+) -> None:
+    plan = a_chain()
+    await start(storage, plan)
+    place = _part(server, key, 1)
+    counts = server.hget(key + "parts", place)
+    assert isinstance(counts, bytes)
+    assert counts[12:16] == b"\0\0\0\2"
+    server.hset(key + "parts", place, counts[:12] + b"\0\0\0\3" + counts[16:])
+    assert await run_all(storage) == ["a", "b", "b", "good"]
+    await storage.flows.recount(repair=True)
+    assert disorder(server, key) == []
 
 
 async def test_the_first_flow_refuses_processes_that_know_no_flows(
@@ -145,12 +167,6 @@ async def test_blocked_members_are_found_and_counted_as_scheduled(storage: Stora
     assert (counts.ready, counts.scheduled) == (1, 3)
     found = await storage.admin.find(JobFilter(states=[State.WAITING]), limit=50)
     assert len(found) == 4
-
-
-async def test_flows_are_not_copied_as_plain_jobs(storage: Storage, clock: VirtualClock) -> None:
-    await start(storage, a_chain())
-    with pytest.raises(StorageError, match="Flows cannot be copied"):
-        await storage.moving.dump(after=0, limit=10)
 
 
 async def test_idle_workers_look_while_parts_are_to_be_settled(storage: Storage) -> None:

@@ -178,7 +178,7 @@ class MemoryAdmin:
     def _counted_as(self, row: JobRow, now: datetime) -> str:
         if row.state is not State.WAITING:
             return row.state.value
-        return "scheduled" if row.due > now else "ready"
+        return "scheduled" if row.blocked or row.due > now else "ready"
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         with self._db.view():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from windlass._core.job.state import shown_state
+from windlass._core.job.state import Shown, shown_state
 from windlass._core.values.instants import to_us
 from windlass._core.values.text_search import SearchTexts
 from windlass._storage.memory.io.rows import JobRow
@@ -106,7 +106,9 @@ def is_wanted(row: JobRow, wanted: JobFilter) -> bool:
 
 
 def row_display_state(row: JobRow, now: datetime) -> str:
-    """Return the state as people see it."""
+    """Return the state as lists name it: a blocked job is a scheduled one."""
+    if row.blocked:
+        return Shown.SCHEDULED
     return shown_state(row.state, due=row.due, now=now, failed_before=row.is_retrying())
 
 

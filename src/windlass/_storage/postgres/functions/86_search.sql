@@ -31,7 +31,7 @@ LANGUAGE sql STABLE AS $$
             CASE WHEN j.state > 0
                  THEN ('{running,succeeded,failed,cancelled,discarded}'::text[])[j.state]
                  WHEN j.attempt > j.max_attempts - j.budget THEN 'retrying'
-                 WHEN j.due > p_now THEN 'scheduled' ELSE 'ready' END = ANY (w.shown))
+                 WHEN j.due > p_now OR j.ready IS NOT DISTINCT FROM 4 THEN 'scheduled' ELSE 'ready' END = ANY (w.shown))
        AND (w.queue IS NULL OR j.queue = w.queue)
        AND (w.task IS NULL OR j.task = w.task)
        AND (w.tenant IS NULL OR coalesce(j.tenant = w.tenant, false))

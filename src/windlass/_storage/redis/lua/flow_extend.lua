@@ -6,12 +6,19 @@
 
 -- All of them are blocked.
 local function join_all(flow, numbers)
-  local joins = {}
+  local joins, many, membership_of = {}, {}, {}
   for i = 1, #numbers / 4 do
-    local part = flows.part(flows.part_key(flow.id, struct.unpack('>I4', numbers, 4 * i - 3)))
-    part.total, part.open, part.blocked = part.total + 1, part.open + 1, part.blocked + 1
+    joins[i] = struct.unpack('>I4', numbers, 4 * i - 3)
+    many[joins[i]] = (many[joins[i]] or 0) + 1
+  end
+  for number, more in pairs(many) do
+    local part = flows.part(flows.part_key(flow.id, number))
+    part.total, part.open, part.blocked = part.total + more, part.open + more, part.blocked + more
     pending.parts[part.key] = part
-    joins[i] = members.pack(part.key, false, true)
+    membership_of[number] = members.pack(part.key, false, true)
+  end
+  for i, number in ipairs(joins) do
+    joins[i] = membership_of[number]
   end
   return joins
 end

@@ -41,12 +41,11 @@ local function make_parts(wanted)
   local made, feeds = {}, {}
   for i, asked in ipairs(wanted.parts) do
     local part = {
-      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, kind = asked[2], on = asked[4],
+      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, listed = 0, kind = asked[2],
+      on = asked[4], told = 0, due = 0, total = 0, open = 0, blocked = 0, succeeded = 0, failed = 0,
+      cancelled = 0, stopped = 0, skipped = 0, broken = 0, unneeded = 0,
       waiting = #asked[5] == 0 and wanted.flow.sealed and 1 or #asked[5],
     }
-    for _, field in ipairs(flows.PART_FIELDS) do
-      part[field] = part[field] or 0
-    end
     for _, edge in ipairs(asked[5]) do
       feeds[edge[1] + 1] = (feeds[edge[1] + 1] or '') .. struct.pack('>I4B', i - 1, edge[2] and 1 or 0)
     end
@@ -65,14 +64,21 @@ local function gather_jobs(all)
   local items, joins = {}, {}
   for _, wanted in ipairs(all) do
     wanted.made, wanted.feeds = make_parts(wanted)
+    local membership_of, numbers = {}, wanted.numbers
     for i = 1, wanted.many do
-      local part = wanted.made[struct.unpack('>I4', wanted.numbers, 4 * i - 3) + 1]
-      local blocked = not starts(part)
-      part.total, part.open = part.total + 1, part.open + 1
-      part.blocked = part.blocked + (blocked and 1 or 0)
-      joins[#joins + 1] = members.pack(part.key, false, blocked)
-      items[#items + 1] = ARGV[wanted.first + 2 * i - 2]
-      items[#items + 1] = ARGV[wanted.first + 2 * i - 1]
+      local number = struct.unpack('>I4', numbers, 4 * i - 3) + 1
+      local part, membership = wanted.made[number], membership_of[number]
+      if not membership then
+        membership = members.pack(part.key, false, not starts(part))
+        membership_of[number] = membership
+      end
+      part.total = part.total + 1
+      local n = #joins + 1
+      joins[n] = membership
+      items[2 * n - 1], items[2 * n] = ARGV[wanted.first + 2 * i - 2], ARGV[wanted.first + 2 * i - 1]
+    end
+    for _, part in ipairs(wanted.made) do
+      part.open, part.blocked = part.total, starts(part) and 0 or part.total
     end
   end
   return items, joins

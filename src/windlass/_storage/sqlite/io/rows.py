@@ -24,7 +24,7 @@ from windlass._core.job.job import (
 from windlass._core.job.state import State, verb_of
 from windlass._core.job.unique import Window
 from windlass._core.limits.backoff import Backoff
-from windlass._core.values.instants import instant_of
+from windlass._core.values.instants import LAST_US, instant_of
 from windlass._core.values.text_search import SearchTexts
 from windlass._storage.shared.stored_text import (
     UNREADABLE,
@@ -54,6 +54,7 @@ __all__ = [
     "limits_of",
     "limits_text",
     "names_text",
+    "next_instant",
     "on_lost_of",
     "on_lost_text",
     "optional_instant",
@@ -123,6 +124,11 @@ def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) 
 
 
 # --- values -----------------------------------------------------------------------------------
+
+
+def next_instant(us: int | None) -> datetime | None:
+    """Return when the next job falls due. Blocked jobs never do: they stand at the last instant."""
+    return None if us is None or us >= LAST_US else instant_of(us)
 
 
 def optional_instant(us: int | None) -> datetime | None:

@@ -17,7 +17,7 @@ from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import Place, places_of
 from windlass._storage.sqlite.flows.settle import SETTLED_BY_CLAIM, settle
-from windlass._storage.sqlite.io.rows import Row, limits_of, value_of
+from windlass._storage.sqlite.io.rows import Row, limits_of, next_instant, value_of
 from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.unreadable_rows import damage_of, read_each
@@ -124,7 +124,7 @@ class ClaimOperation:
             jobs,
             at,
             live=self._live,
-            next_at=None if self._next_at is None else instant_of(self._next_at),
+            next_at=next_instant(self._next_at),
             solo_due=self._solo_due,
             expired=self.expired,
         )

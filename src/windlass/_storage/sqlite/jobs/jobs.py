@@ -33,6 +33,7 @@ from windlass._storage.sqlite.io.rows import (
     WAITING,
     Row,
     limits_of,
+    next_instant,
     rows_by_id,
     value_of,
 )
@@ -165,7 +166,7 @@ def _outlook(
         return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
-    return Outlook(at, next_at=None if next_at is None else instant_of(next_at))
+    return Outlook(at, next_at=next_instant(next_at))
 
 
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:

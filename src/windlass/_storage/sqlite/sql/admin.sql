@@ -9,7 +9,7 @@ SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, er
 
 -- name: prunable
 -- From one queue to the next by the index, and of each what ended before ?2, or before what ?3
--- says of it: an object of queues. Never a look at what stays.
+-- says of it: an object of queues. Not what ended before ?5 and ?6: only members of flows stay there.
 -- The literal lets the partial index be used for a state that is bound.
 WITH RECURSIVE ended (name) AS (
     SELECT (SELECT min(queue) FROM jobs WHERE state >= 2 AND state = ?1)
@@ -20,7 +20,9 @@ WITH RECURSIVE ended (name) AS (
 SELECT jobs.seq, jobs.key
   FROM ended CROSS JOIN jobs
  WHERE jobs.state >= 2 AND jobs.state = ?1 AND jobs.queue = ended.name
-   AND jobs.part IS NULL AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
+   AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
+   AND jobs.finished_at >= coalesce((SELECT value FROM json_each(?6) WHERE key = ended.name), ?5)
+   AND jobs.part IS NULL
  LIMIT ?4;
 
 -- name: secret

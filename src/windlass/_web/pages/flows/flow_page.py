@@ -9,12 +9,13 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
+from windlass._core.flows.part_state import PartState, part_states
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._web.flows import act_on_flow, find_flow
 from windlass._web.graph.picture import draw_flow
-from windlass._web.graph.states import PartState, Tally, part_states, tally_of
+from windlass._web.graph.states import Tally, tally_of
 from windlass._web.pages.flows.flow_list import FlowLine, parse_number
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.paging import page_rows

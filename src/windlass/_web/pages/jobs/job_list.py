@@ -57,7 +57,9 @@ class JobListRow(msgspec.Struct, frozen=True):
     def state(self) -> str:
         job = self.job
         failed_before = job.attempt > job.max_attempts - job.budget
-        return shown_state(job.state, due=job.due, now=self.now, failed_before=failed_before)
+        return shown_state(
+            job.state, due=job.due, now=self.now, failed_before=failed_before, blocked=job.blocked
+        )
 
     @property
     def preview(self) -> str:
@@ -73,6 +75,8 @@ class JobListRow(msgspec.Struct, frozen=True):
             return "ended", job.finished_at or job.created_at
         if job.state is State.RUNNING:
             return "started", job.started_at or job.created_at
+        if job.blocked:
+            return "blocked since", job.created_at
         return "due", job.due
 
     @property

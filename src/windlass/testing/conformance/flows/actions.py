@@ -16,6 +16,7 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
+from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
 from windlass.testing._clock import VirtualClock
@@ -311,4 +312,8 @@ class FlowCancelConformance:
         plan.part("b", after=["a"], queue="second")
         await start(storage, plan)
         assert not await storage.jobs.active(["second"])
-        assert not (await storage.jobs.outlook(["second"])).claimable
+        outlook = await storage.jobs.outlook(["second"])
+        assert (outlook.claimable, outlook.next_at) == (False, None)
+        assert await storage.maintenance.next_due(["second"]) is None
+        wants = [Want("second", 1)]
+        assert (await storage.jobs.claim("w1", wants, total=1)).next_at is None

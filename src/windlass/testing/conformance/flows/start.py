@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from windlass._core.flows.flow import FlowState, PartKind
-from windlass._core.job.state import State
+from windlass._core.job.state import Shown, State
 from windlass._storage.protocol.flows import StartedFlow
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 from windlass.testing._clock import VirtualClock
@@ -277,3 +278,14 @@ class FlowStartConformance:
         clock.advance(MINUTE)
         await finish(storage, first)
         assert tasks(await claim(storage, 2)) == ["b", "later"]
+
+    async def test_blocked_jobs_are_counted_and_found_as_scheduled(self, storage: Storage) -> None:
+        plan = Plan()
+        plan.part("a")
+        plan.part("b", 2, after=["a"])
+        await start(storage, plan)
+        (counts,) = await storage.admin.counts()
+        assert (counts.ready, counts.scheduled) == (1, 2)
+        for shown, found in ((Shown.READY, ["a"]), (Shown.SCHEDULED, ["b", "b"])):
+            wanted = JobFilter(shown=[shown])
+            assert [job.task for job in await storage.admin.find(wanted, limit=9)] == found

@@ -1,23 +1,11 @@
 -- Flows and their parts as they are stored, and how the end of a member travels through the graph.
 --
--- Scripts say which members end or come back (`members.ended`, `members.come_back`). `members.flush`, which
--- `settle` calls, counts all of them: one read and one write for each part, however many jobs.
+-- Scripts say which members end or come back (`members.ended`, `members.come_back`). `members.flush` counts all of
+-- them, and `settle` writes the parts: one read and one write for each part, however many jobs.
 -- use: jobs parts
 
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
-  -- A flow: key and tenant are false where there is none, expires and ended 0. swept and swept_to: the part, and
-  -- the job number there, that a cancel has reached. size: how many parts. lasts: the time that the flow has
-  -- from its start, or from when it runs again; -1: it does not expire. sealed: not all jobs are stored.
-  FIELDS = {
-    'number', 'name', 'key', 'tenant', 'created', 'expires', 'state', 'ended', 'cancelled', 'swept',
-    'swept_to', 'size', 'lasts', 'sealed',
-  },
-  -- A part, as parts.lua says.
-  PART_FIELDS = {
-    'kind', 'on', 'told', 'due', 'total', 'open', 'blocked', 'succeeded', 'failed', 'cancelled',
-    'stopped', 'skipped', 'waiting', 'broken', 'unneeded',
-  },
   PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
   FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
   LAYOUT = 4, -- the first that knows flows
@@ -36,45 +24,51 @@ function flows.part_key(flow, number)
   return struct.pack('>c16I4', flow, number)
 end
 
--- The flow with this id, read once; false: it is not stored.
+-- The flow with this id, read once; false: it is not stored. key and tenant are false where there is none,
+-- expires and ended 0. swept and swept_to: the part, and the job number there, that a cancel has reached. size:
+-- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
+-- expire. sealed: not all jobs are stored.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
     local packed = redis.call('HGET', prefix .. 'flows', id)
-    flow = packed and { id = id }
-    if flow then
-      for i, value in ipairs(cmsgpack.unpack(packed)) do
-        flow[flows.FIELDS[i]] = value
-      end
-    end
+    local values = packed and cmsgpack.unpack(packed)
+    flow = packed and {
+      id = id, number = values[1], name = values[2], key = values[3], tenant = values[4], created = values[5],
+      expires = values[6], state = values[7], ended = values[8], cancelled = values[9], swept = values[10],
+      swept_to = values[11], size = values[12], lasts = values[13], sealed = values[14],
+    }
     cache.flows[id] = flow
   end
   return flow
 end
 
 function flows.save(flow)
-  local values = {}
-  for i, field in ipairs(flows.FIELDS) do
-    values[i] = flow[field]
-  end
   cache.flows[flow.id] = flow
-  redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack(values))
+  redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack({
+    flow.number, flow.name, flow.key, flow.tenant, flow.created, flow.expires, flow.state, flow.ended,
+    flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed,
+  }))
 end
 
+-- A part, as parts.lua says. listed: whether `settle` has it, 1 or 0.
 function flows.unpack_part(key, packed)
-  local part, values = { key = key, flow = string.sub(key, 1, 16) }, { struct.unpack(flows.PART_FORMAT, packed) }
-  for i, field in ipairs(flows.PART_FIELDS) do
-    part[field] = values[i]
-  end
-  return part
+  local kind, on, told, due, total, open, blocked, succeeded, failed, cancelled, stopped, skipped, waiting,
+    broken, unneeded = struct.unpack(flows.PART_FORMAT, packed)
+  return {
+    key = key, flow = string.sub(key, 1, 16), listed = due, kind = kind, on = on, told = told, due = due,
+    total = total, open = open, blocked = blocked, succeeded = succeeded, failed = failed,
+    cancelled = cancelled, stopped = stopped, skipped = skipped, waiting = waiting, broken = broken,
+    unneeded = unneeded,
+  }
 end
 
 function flows.pack_part(part)
-  local values = {}
-  for i, field in ipairs(flows.PART_FIELDS) do
-    values[i] = part[field]
-  end
-  return struct.pack(flows.PART_FORMAT, unpack(values))
+  return struct.pack(
+    flows.PART_FORMAT, part.kind, part.on, part.told, part.due, part.total, part.open, part.blocked,
+    part.succeeded, part.failed, part.cancelled, part.stopped, part.skipped, part.waiting, part.broken,
+    part.unneeded
+  )
 end
 
 -- The parts with these keys, each read once; false where one is not stored.
@@ -109,19 +103,24 @@ end
 
 -- --- what changes at a part ---
 
--- Remember the part if something is to be done about its jobs.
+-- Remember the part, and whether something is to be done about its jobs.
 function flows.look(part)
-  local flow = flows.get(part.flow)
-  local due = parts.is_due(part, flow.cancelled) and 1 or 0
-  if due ~= part.due then
-    part.due = due
-    if due == 1 then
-      redis.call('ZADD', prefix .. 'settle', flow.number, part.key)
-    else
-      redis.call('ZREM', prefix .. 'settle', part.key)
+  part.due = parts.is_due(part, flows.get(part.flow).cancelled) and 1 or 0
+  pending.parts[part.key] = part
+end
+
+-- Make `settle` follow the parts that this call has changed.
+function flows.list_due()
+  for key, part in pairs(pending.parts) do
+    if part.due ~= part.listed then
+      part.listed = part.due
+      if part.due == 1 then
+        redis.call('ZADD', prefix .. 'settle', flows.get(part.flow).number, key)
+      else
+        redis.call('ZREM', prefix .. 'settle', key)
+      end
     end
   end
-  pending.parts[part.key] = part
 end
 
 -- The flow's last part has ended, or does not stay ended.
@@ -304,10 +303,10 @@ end
 
 -- Count what this call has ended or brought back, and let the parts after them know.
 function members.flush()
-  if not rawget(pending, 'members') and not rawget(pending, 'parts') and not rawget(pending, 'blocked') then
+  local counted = rawget(pending, 'members')
+  if not counted then
     return
   end
-  local counted = pending.members
   pending.members = nil
   for key, changes in pairs(counted) do
     local part = flows.part(key)
@@ -318,16 +317,26 @@ function members.flush()
       flows.spread(part)
     end
   end
-  local records = {}
-  for key, part in pairs(pending.parts) do
-    records[#records + 1], records[#records + 2] = key, flows.pack_part(part)
-  end
-  wide('HSET', prefix .. 'parts', records, 2)
-  pending.parts = nil
-  for queue, change in pairs(pending.blocked) do
-    if change ~= 0 and redis.call('HINCRBY', prefix .. 'blocked', queue, change) == 0 then
-      redis.call('HDEL', prefix .. 'blocked', queue)
+end
+
+-- Store the parts that this call has changed: each once.
+function flows.write()
+  members.flush()
+  if rawget(pending, 'parts') then
+    flows.list_due()
+    local records = {}
+    for key, part in pairs(pending.parts) do
+      records[#records + 1], records[#records + 2] = key, flows.pack_part(part)
     end
+    wide('HSET', prefix .. 'parts', records, 2)
+    pending.parts = nil
   end
-  pending.blocked = nil
+  if rawget(pending, 'blocked') then
+    for queue, change in pairs(pending.blocked) do
+      if change ~= 0 and redis.call('HINCRBY', prefix .. 'blocked', queue, change) == 0 then
+        redis.call('HDEL', prefix .. 'blocked', queue)
+      end
+    end
+    pending.blocked = nil
+  end
 end

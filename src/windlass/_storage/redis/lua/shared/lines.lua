@@ -78,7 +78,7 @@ local function settle()
   if not next(pending) then
     return
   end
-  members.flush()
+  flows.write()
   open_freed()
   settle_lanes()
   settle_due()

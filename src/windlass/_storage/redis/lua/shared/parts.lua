@@ -45,14 +45,15 @@ function parts.is_due(part, cancelled)
   return part.stopped + part.skipped > 0 and (decision == 'wait' or decision == 'open')
 end
 
+function parts.change(before, after, fact)
+  return (has(after, fact) and 1 or 0) - (has(before, fact) and 1 or 0)
+end
+
 -- Count what a part before it tells now, in place of what it told.
 function parts.learn(part, before, after, strict)
-  local function change(fact)
-    return (has(after, fact) and 1 or 0) - (has(before, fact) and 1 or 0)
-  end
-  part.waiting = part.waiting - change(OVER)
+  part.waiting = part.waiting - parts.change(before, after, OVER)
   if strict then
-    part.broken = part.broken + change(BROKEN)
-    part.unneeded = part.unneeded + change(UNNEEDED)
+    part.broken = part.broken + parts.change(before, after, BROKEN)
+    part.unneeded = part.unneeded + parts.change(before, after, UNNEEDED)
   end
 end

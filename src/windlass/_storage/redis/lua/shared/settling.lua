@@ -253,8 +253,8 @@ function settling.cancel_late()
   members.flush()
 end
 
--- Do the first of what is to be done, up to `limit` jobs; how many.
-function settling.do_first(first, limit)
+-- Do one of these things, up to `limit` jobs; how many.
+function settling.settle_one(first, limit)
   local flow = flows.get(string.sub(first, 1, 16))
   if not flow then
     redis.call('ZREM', prefix .. 'settle', first)
@@ -266,23 +266,52 @@ function settling.do_first(first, limit)
   local done = settling.part(part, limit)
   members.flush()
   flows.look(part)
+  if done == 0 then
+    part.due = 0 -- its counts are wrong: not again, before they are put right
+  end
   return done
+end
+
+-- Up to two of the parts that this call has changed and that are due.
+function settling.due_here()
+  local due = {}
+  for key, part in pairs(pending.parts) do
+    if part.due == 1 and #due < 2 then
+      due[#due + 1] = key
+    end
+  end
+  return due
+end
+
+-- The first of what is to be done, or nil, and whether `settle` has something. Most parts are settled whole by the
+-- call that makes them due: a lone one is not listed first.
+function settling.first(listed)
+  if not listed then
+    local due = settling.due_here()
+    if #due < 2 then
+      return due[1], false
+    end
+  end
+  flows.list_due()
+  return redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1], true
 end
 
 -- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.
 function settling.run(limit)
-  local function first()
-    return redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
-  end
-  if not first() then
+  local listed = redis.call('EXISTS', prefix .. 'settle') == 1
+  if listed then
+    settling.cancel_late()
+  elseif not rawget(pending, 'parts') then
     return 0 -- most calls
   end
-  settling.cancel_late()
-  local done, next_one = 0, first()
-  while next_one and done < limit do
-    done = done + settling.do_first(next_one, limit - done)
+  local done, first = 0, nil
+  while done < limit do
+    first, listed = settling.first(listed)
+    if not first then
+      break
+    end
+    done = done + settling.settle_one(first, limit - done)
     members.flush()
-    next_one = done < limit and first()
   end
   return done
 end

@@ -225,7 +225,7 @@ local function store_new(new, joins)
   local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
   local answers, records, all, odd, stored, expiring = {}, {}, {}, {}, 0, {}
   local lines, later, added, taken_over = {}, {}, {}, false
-  local joined, blocked = {}, {}
+  local places = {} -- by membership, where members join
   local job = { -- the one that is stored, if it carries something special
     id = '', seq = 0, due = 0, expires = 0, priority = 0, marks = 0, queue = '', flags = 0, kept = false,
   }
@@ -258,38 +258,53 @@ local function store_new(new, joins)
       wide('ZADD', prefix .. 'later:' .. queue, line, 2)
       hints.tell(queue)
     end
-    send('ZADD', joined, 2, prefix .. 'members:')
-    send('ZADD', blocked, 2, prefix .. 'blocked:')
+    for _, place in pairs(places) do
+      wide('ZADD', prefix .. 'members:' .. place.part, place.joined, 2)
+      wide('ZADD', prefix .. 'blocked:' .. place.part, place.held, 2)
+    end
     records, all, odd, stored, expiring, lines, later = {}, {}, {}, 0, {}, {}, {}
-    joined, blocked = {}, {}
+    places = {}
+  end
+
+  -- Where members with this membership join: their part, and whether they are blocked.
+  local function place_in(membership)
+    local place = places[membership]
+    if not place then
+      place = { joined = { n = 0 }, held = { n = 0 } }
+      members.read(place, membership)
+      place.mark = place.added and 'a' or ''
+      places[membership] = place
+    end
+    return place
   end
 
   -- A member's record, and its place in its part; true if it is blocked, so that it is in no line.
-  local function join_part(i, id, asks, membership)
-    local job = { seq = last }
-    members.read(job, membership)
-    local record = records[stored + 2]
-    records[stored + 2] = string.char(members.RECORD) .. string.sub(record, 2, 19) .. string.char(members.SORT)
-      .. string.sub(record, 21) .. '\196\39' .. asks .. membership
-    gather_scored(joined, job.part, last, job.added and id .. 'a' or id)
-    if job.blocked then
-      gather_scored(blocked, job.part, last, id)
+  local function join_part(i, id, asks, expires, due)
+    local place = place_in(joins[i])
+    local until_when = place.blocked and 0 or expires -- it counts from its turn
+    records[stored + 2] = pack(
+      NEW_HEAD, members.RECORD, INT, now, INT, until_when, members.SORT, last, INT, due
+    ) .. items[2 * i] .. '\196\39' .. asks .. joins[i]
+    join(place.joined, last, id .. place.mark)
+    if place.blocked then
+      join(place.held, last, id)
       members.count_blocked(queues[i], 1)
     end
-    return job.blocked
+    return place.blocked
   end
 
   local function store(i)
     local id, queue, asks = ids[i], queues[i], items[2 * i - 1]
     local due, expires = due_of(asks), expiry_of(asks)
-    if joins and joins[i] and has(string.byte(joins[i], 21), BLOCKED) then
-      expires = 0 -- it counts from its turn
-    end
+    local waits = false
     last = last + 1
     records[stored + 1] = id
-    records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
-      .. items[2 * i]
-    local waits = joins and joins[i] and join_part(i, id, asks, joins[i])
+    if joins and joins[i] then
+      waits = join_part(i, id, asks, expires, due)
+    else
+      records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
+        .. items[2 * i]
+    end
     all[stored + 1], all[stored + 2] = last, id
     stored = stored + 2
     if is_odd(id, now) then
