@@ -1,1 +1,1 @@
-"""Tests of the app object: settings, event loops, blocking calls, tenants and limits."""
+"""Tests of flows as users write them: drawn, started, run, read, and drawn wrong."""
