@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.flow_shop import (
+from tests.app.flows.shop import (
     add_up,
     app,
     blocks_the_loop,

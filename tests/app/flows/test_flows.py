@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.app.flow_shop import (
+from tests.app.flows.shop import (
     add_up,
     add_up_on_a_thread,
     add_up_on_its_own_loop,

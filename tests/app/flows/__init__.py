@@ -1,0 +1,1 @@
+"""Tests of flows as users write them: drawn, started, run, read, and drawn wrong."""
