@@ -31,6 +31,7 @@ ASSIGNED: dict[str, str] = {
     "_client/new_jobs.py error": "error.ids: also on errors of drivers, and on cancellations",
     "_storage/redis/io/dialer.py transport": "a socket that is closed already",
     "_storage/shared/errors.py copy": "a copy of an error, with its notes and its cause",
+    "_worker/run/runner.py run": "a run is closed for every job: a method would be a call more",
     "_worker/run/log_capture.py record": "a log record whose secrets are masked",
     "integrations/django/_interface.py result": "Django's results are frozen but for backends",
     "integrations/fastapi.py server.state": "where Starlette keeps what belongs to a server",
