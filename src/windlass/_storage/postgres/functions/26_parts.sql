@@ -96,19 +96,21 @@ BEGIN
            SET told_over = v_part.over, told_broken = v_part.broken,
                told_unneeded = v_part.unneeded
          WHERE p.id = v_part.id;
+        -- An array, not a join: a plan from when there were few parts would read all of the flow's.
         WITH learnt AS (
             UPDATE parts p
                SET waiting = p.waiting - (v_part.over::integer - v_part.told_over::integer),
-                   broken = p.broken + e.strict::integer
-                            * (v_part.broken::integer - v_part.told_broken::integer),
-                   unneeded = p.unneeded + e.strict::integer
-                              * (v_part.unneeded::integer - v_part.told_unneeded::integer)
-              FROM unnest(v_part.feeds, v_part.feeds_strict) AS e (number, strict)
-             WHERE p.flow = p_flow AND p.number = e.number
+                   broken = p.broken
+                       + v_part.feeds_strict[array_position(v_part.feeds, p.number)]::integer
+                         * (v_part.broken::integer - v_part.told_broken::integer),
+                   unneeded = p.unneeded
+                       + v_part.feeds_strict[array_position(v_part.feeds, p.number)]::integer
+                         * (v_part.unneeded::integer - v_part.told_unneeded::integer)
+             WHERE p.flow = p_flow AND p.number = ANY (v_part.feeds)
             RETURNING p.id, p.number
         )
-        SELECT array_agg(l.number) INTO v_empty
-          FROM learnt l JOIN part_counts c ON c.part = l.id WHERE c.total = 0;
+        SELECT array_agg(l.number) INTO v_empty FROM learnt l
+         WHERE (SELECT c.total FROM part_counts c WHERE c.part = l.id) = 0;
         v_touched := v_touched || v_part.feeds;
         IF v_empty IS NOT NULL THEN
             v_work := ARRAY(SELECT DISTINCT n FROM unnest(v_work || v_empty) AS n ORDER BY n);

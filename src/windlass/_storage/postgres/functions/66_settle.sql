@@ -55,7 +55,8 @@ BEGIN
       INTO v_found
       FROM (SELECT j.seq, j.part FROM unnest(v_free) AS p (id)
              CROSS JOIN LATERAL (
-                   SELECT j.seq, j.part FROM jobs j WHERE j.part = p.id AND j.ready = 2
+                   SELECT j.seq, j.part FROM jobs j
+                    WHERE j.part = p.id AND j.ready BETWEEN 2 AND 2
                       FOR UPDATE SKIP LOCKED) AS j) AS w;
     SELECT v_found.seqs || array_agg(w.seq) AS seqs, v_found.parts || array_agg(w.part) AS parts,
            v_found.many + count(*)::integer AS many
@@ -220,7 +221,8 @@ BEGIN
     IF v_part.decision < 2 AND v_part.back > 0 THEN
         RETURN block_again(p_part, p_limit, p_now);
     END IF;
-    v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.part = p_part AND j.ready = 4
+    -- BETWEEN: not by the index of all blocked jobs.
+    v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.part = p_part AND j.ready BETWEEN 4 AND 4
                      ORDER BY j.part, j.ready, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED);
     v_many := cardinality(v_seqs);
     IF v_many = 0 THEN
