@@ -5,7 +5,13 @@
 -- expire ('x' and the id, at that instant), which a call looks for before it does anything else.
 -- use: lines flows
 
-local settling = {} -- functions of one table, because one chunk has 200 locals at most
+-- Functions of one table, because one chunk has 200 locals at most.
+local settling = {
+  -- Of an asked record: seq, queue, task, priority, marks and id.
+  PLAIN = '>xxxxxxxxxxxxxxxxxxxxi8xxxxxxxxxxxxxxxxxxxHc0xHc0xi8xBxxc16',
+  -- How a job without delay and expiry is due, as storing.lua says: 0, 0 and -1.
+  DUE_AT_ONCE = '\0\0\0\0\0\0\0\0\0\255\255\255\255\255\255\255\255',
+}
 
 -- --- one part ---
 
@@ -66,9 +72,12 @@ function settling.place_all(jobs, flow)
   send('ZADD', ready, 2, prefix .. 'ready:')
 end
 
--- The blocked jobs of a part, up to `limit`; those that cannot be read have failed.
-function settling.blocked_jobs(part, limit)
-  local ids = redis.call('ZRANGE', prefix .. 'blocked:' .. part.key, 0, limit - 1)
+function settling.blocked_ids(part, limit)
+  return redis.call('ZRANGE', prefix .. 'blocked:' .. part.key, 0, limit - 1)
+end
+
+-- The blocked jobs with these ids; those that cannot be read have failed.
+function settling.blocked_jobs(part, ids)
   local jobs = {}
   for i, job in ipairs(load_jobs(ids)) do
     if job and job.blocked then
@@ -82,29 +91,59 @@ function settling.blocked_jobs(part, limit)
       end
     end
   end
-  return jobs, #ids
+  return jobs
+end
+
+-- Place those of these jobs that were never changed, have no delay, expiry, key or limit, without reading them as
+-- jobs: most. The answer: their ids, and those of the others.
+function settling.place_plain(ids, flow)
+  local take, sub, byte, char = struct.unpack, string.sub, string.byte, string.char
+  local placed, others, records, ready = {}, {}, {}, {}
+  local due, kept = struct.pack('>i8', flow.created), read_all('HMGET', prefix .. 'state', ids)
+  for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
+    local id, flags = ids[i], byte(asked or '', -1)
+    local is_plain = flags and not kept[i] and sub(asked, -39, -23) == settling.DUE_AT_ONCE
+    local fine, seq, queue, _, priority, marks, own = pcall(take, settling.PLAIN, is_plain and asked or '')
+    if fine and own == id and marks == 0 and has(flags, BLOCKED) then
+      local n = #placed + 1
+      placed[n] = id
+      records[2 * n - 1] = id
+      records[2 * n] = sub(asked, 1, 29) .. due .. sub(asked, 38, -2) .. char(flags - BLOCKED)
+      gather_scored(ready, queue, priority, place_at(flow.created, seq, id, '0'))
+    else
+      others[#others + 1] = id
+    end
+  end
+  wide('HSET', prefix .. 'jobs', records, 2)
+  send('ZADD', ready, 2, prefix .. 'ready:')
+  for queue, line in pairs(ready) do
+    hints.add(queue, #line / 2)
+    members.count_blocked(queue, -#line / 2)
+  end
+  return placed, others
 end
 
 function settling.open_part(part, flow, limit)
-  local jobs, many = settling.blocked_jobs(part, limit)
-  local ids = {}
-  for i, job in ipairs(jobs) do
-    ids[i], job.blocked = job.id, false
+  local ids = settling.blocked_ids(part, limit)
+  local placed, others = settling.place_plain(ids, flow)
+  local jobs = settling.blocked_jobs(part, others)
+  for _, job in ipairs(jobs) do
+    placed[#placed + 1], job.blocked = job.id, false
     members.count_blocked(job.queue, -1)
   end
   settling.place_all(jobs, flow)
-  wide('ZREM', prefix .. 'blocked:' .. part.key, ids, 1)
-  members.count(part.key, 'blocked', -#ids)
-  return many
+  wide('ZREM', prefix .. 'blocked:' .. part.key, placed, 1)
+  members.count(part.key, 'blocked', -#placed)
+  return #ids
 end
 
 function settling.end_part(part, flow, how, limit)
-  local jobs, many = settling.blocked_jobs(part, limit)
+  local ids = settling.blocked_ids(part, limit)
   local reason = settling.reason(part, flow, how)
-  for _, job in ipairs(jobs) do
+  for _, job in ipairs(settling.blocked_jobs(part, ids)) do
     end_waiting(job, how == 'stopped' and CANCELLED or DISCARDED, reason, how)
   end
-  return many
+  return #ids
 end
 
 -- A job that was stopped or skipped waits for other parts again. If its key was taken meanwhile, it stays
