@@ -149,7 +149,7 @@ def tidings(
         unneeded = over and counts.skipped == counts.total
         return Tidings(over, bool(counts.failures), unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)
-    # A failure is told at once, the end only when nothing is open: a lenient follower waits for it.
+    # A failure counts at once, the end only when nothing is open: a lenient follower waits for it.
     return Tidings(not gate.waiting, decision is Decision.STOP, decision is Decision.SKIP)
 
 
