@@ -119,7 +119,7 @@ NOTHING = Tidings(over=False, broken=False, unneeded=False)
 
 def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -> Decision:
     """Decide what becomes of blocked jobs. A failure stops them at once; everything else waits for
-    the last part. The end of a flow, and so its callbacks, is told of failures only then.
+    the last part. The end of a flow, and so its callbacks, learns of failures only then.
 
     ``cancelled``: the flow was. Its members are stopped; of its callbacks only those run that do
     not ask how it ended.
