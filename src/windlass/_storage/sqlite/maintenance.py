@@ -63,7 +63,7 @@ class SqliteMaintenance:
     def __init__(self, database: SqliteDatabase, place: DatabaseLocation) -> None:
         self._db, self._place = database, place
         self._pruned: dict[State, _Pruned] = {}
-        """States of which all that was due has been deleted."""
+        """How far ended jobs were deleted, by state."""
 
     async def promote(self, limit: int) -> int:
         # Most often nothing is due, and the write lock is everybody's.
