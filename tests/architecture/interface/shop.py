@@ -139,9 +139,10 @@ db drop --url COPY --yes
 FLOWS = """\
 flows list
 flows show FLOW
+flows explain FLOW
 flows recount
 jobs explain BLOCKED
-flows cancel FLOW
+flows cancel FLOW --yes
 flows retry FLOW
 """
 """After the copy: a storage with flows is not copied."""
