@@ -22,8 +22,8 @@ from benchmarks.worker import App
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import Edit
-from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 
 __all__ = ["act", "claim", "measure"]

@@ -27,8 +27,8 @@ from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.transition import fail
 from windlass._core.schedule.schedule import ScheduleRun, ScheduleState
-from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._storage.protocol.schedules import ScheduleWrite
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_ids
