@@ -60,7 +60,7 @@ from windlass._storage.protocol.admin import (
     TaskCounts,
     TaskLook,
 )
-from windlass._storage.protocol.copy import CopiedRecord, CopyStore, StoredJob
+from windlass._storage.protocol.copy import CopiedRecord, CopyStore, HeldMember, StoredJob
 from windlass._storage.protocol.flows import (
     FlowAction,
     FlowFilter,
@@ -163,6 +163,7 @@ __all__ = [
     "GaugeRow",
     "HeartbeatAnswer",
     "HeartbeatChannel",
+    "HeldMember",
     "Inserted",
     "Jitter",
     "JobAction",

@@ -59,7 +59,7 @@ class FlowAdmin:
         return found
 
     async def explain(self, flow: str) -> FlowExplanation:
-        """Say which jobs a flow waits for and why, or which have failed; FlowNotFound."""
+        """Explain which jobs a flow waits for and why, or which have failed; FlowNotFound."""
         return await explain_flow(self._session, await self.get(flow))
 
     async def members(
