@@ -139,13 +139,13 @@ db drop --url COPY --yes
 FLOWS = """\
 flows list
 flows show FLOW
+flows explain FLOW
 flows recount
 jobs explain BLOCKED
-flows explain FLOW
 flows cancel FLOW --yes
 flows retry FLOW
 """
-"""After the copy: a storage with flows is not copied."""
+"""Flows, after everything else."""
 EXPECTED = {"jobs replay TARGET FAILED": 3, "jobs requeue ADDED": 1, "flows retry FLOW": 1}
 """Exit codes other than 0."""
 COOLED = "QueueCooled"

@@ -37,6 +37,7 @@ __all__ = [
     "audit_name_of",
     "carry_out",
     "edit_of",
+    "flow_refusal",
     "try_action",
 ]
 
@@ -112,14 +113,14 @@ async def act(session: AdminSession, action: JobAction, job_id: JobId) -> Action
     (job,) = await store.get([job_id])
     if answer is ActionResult.UNKNOWN or job is None:
         raise JobNotFound(job_id)
-    if (why := _flow_refusal(action, job, answer)) is not None:
+    if (why := flow_refusal(action, job, answer)) is not None:
         raise WrongState(job_id, job.state, action_name_of(action), why=why)
     if answer is ActionResult.CONFLICT:
         raise KeyConflict(await session.masks.text(job.key or ""), await _key_holder(store, job))
     raise WrongState(job_id, job.state, action_name_of(action), NEEDS[type(action)])
 
 
-def _flow_refusal(action: JobAction, job: JobRecord, answer: ActionResult) -> str | None:
+def flow_refusal(action: JobAction, job: JobRecord, answer: ActionResult) -> str | None:
     """Say why its flow does not allow an action on a member; None: that is not the reason."""
     if job.flow is None:
         return None

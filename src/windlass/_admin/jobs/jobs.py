@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass._admin.explain.explain import Explanation, explain_job
-from windlass._admin.jobs.actions import act, edit_of, try_action
+from windlass._admin.jobs.actions import act, edit_of, flow_refusal, try_action
 from windlass._admin.jobs.bulk import BulkAction, BulkProgress, BulkReport
 from windlass._admin.jobs.descendants import cancel_descendants
 from windlass._admin.jobs.enqueue import enqueue_copy, enqueue_new
@@ -35,7 +35,7 @@ from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.journal import LogChunk
 from windlass._storage.protocol.lists.job_list import JobFilter, Page
 from windlass._tasks.task import Call
-from windlass.errors import InvalidArgument, JobNotFound
+from windlass.errors import InvalidArgument, JobNotFound, WrongState
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -220,9 +220,16 @@ class JobAdmin:
         await act(self._session, Discard(reason), await resolve_id(self._session, job_id))
 
     async def run_now(self, job_id: str) -> bool:
-        """Make a waiting job due now; False if it is not waiting."""
+        """Make a waiting job due now; False if it is not waiting. WrongState if it waits for other
+        jobs of its flow.
+        """
         wanted = await resolve_id(self._session, job_id)
-        return await try_action(self._session, RunNow(), wanted) is ActionResult.DONE
+        answer = await try_action(self._session, RunNow(), wanted)
+        if answer is ActionResult.WRONG_STATE:
+            (job,) = await (await self._session.storage()).admin.get([wanted])
+            if job is not None and (why := flow_refusal(RunNow(), job, answer)) is not None:
+                raise WrongState(wanted, job.state, "run-now", why=why)
+        return answer is ActionResult.DONE
 
     async def delete(self, job_id: str) -> bool:
         """Delete a job with its history and logs. A running job is asked to stop instead: the

@@ -52,7 +52,7 @@ class BlockingFlowAdmin:
         return self._client.run(self._part.get(flow), instead="app.admin.flows.get(...)")
 
     def explain(self, flow: str) -> FlowExplanation:
-        """Say which jobs a flow waits for and why, or which have failed; FlowNotFound."""
+        """Explain which jobs a flow waits for and why, or which have failed; FlowNotFound."""
         return self._client.run(self._part.explain(flow), instead="app.admin.flows.explain(...)")
 
     def members(self, flow: str, part: int, *, after: int = 0, limit: int = 50) -> Sequence[Member]:

@@ -170,7 +170,9 @@ class BlockingJobAdmin:
         )
 
     def run_now(self, job_id: str) -> bool:
-        """Make a waiting job due now; False if it is not waiting."""
+        """Make a waiting job due now; False if it is not waiting. WrongState if it waits for other
+        jobs of its flow.
+        """
         return self._client.run(self._part.run_now(job_id), instead="app.admin.jobs.run_now(...)")
 
     def delete(self, job_id: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from windlass._admin.flows.explain import FlowExplanation
 from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
 from windlass._web.api.endpoint import Endpoint, Nothing
 from windlass._web.api.filters import Cursor, Size
@@ -79,6 +80,12 @@ async def get_flow(visit: PageRequest, asked: PartQuery) -> FlowBody:
     return FlowBody(flow=graph.flow, parts=parts, next=following)
 
 
+async def explain_flow(visit: PageRequest, _: Nothing) -> FlowExplanation:
+    """Explain one flow by its jobs."""
+    found = await find_flow(visit, visit.request.path_params["flow"])
+    return await visit.admin.flows.explain(found.flow.id)
+
+
 async def cancel_flow(visit: PageRequest, _: Nothing) -> FlowRecord:
     """Cancel what waits, and ask what runs to stop."""
     return await act_on_flow(visit, visit.request.path_params["flow"], "cancel")
@@ -106,6 +113,15 @@ FLOWS = (
         asked=PartQuery,
         told=FlowBody,
         title="Show a flow with its parts and their counts",
+        refusals=(404,),
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/flows/{flow}/explain",
+        answer=explain_flow,
+        told=FlowExplanation,
+        title="Explain what a flow waits for, or why it failed",
         refusals=(404,),
         heavy=True,
     ),
