@@ -1,0 +1,1 @@
+"""Which rows an operation holds while it waits for others."""
