@@ -51,6 +51,13 @@ async def storage(redis_prefix: tuple[str, str], clock: VirtualClock) -> AsyncIt
     await opened.close()
 
 
+def the_part(server: Redis, key: str, number: bytes) -> bytes:
+    """Name the only part with this number."""
+    names = [name for name in server.hkeys(key + "parts") if isinstance(name, bytes)]
+    (found,) = [name for name in names if name.endswith(number)]
+    return found
+
+
 def a_chain(first: int = 1) -> Plan:
     plan = Plan()
     plan.part("a", first)
@@ -103,7 +110,7 @@ async def test_wrong_counts_are_found_and_put_right(
     plan = a_chain()
     await start(storage, plan)
     (job,) = await claim(storage)
-    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\0")]
+    place = the_part(server, key, b"\0\0\0\0")
     counts = server.hget(key + "parts", place)
     await end(storage, succeed(job, by="w1", result=None))
     server.hset(key + "parts", place, counts)
@@ -119,7 +126,7 @@ async def test_a_part_whose_count_of_blocked_jobs_is_too_high_keeps_no_claim_bus
 ) -> None:
     plan = a_chain()
     await start(storage, plan)
-    (place,) = [name for name in server.hkeys(key + "parts") if bytes(name).endswith(b"\0\0\0\1")]
+    place = the_part(server, key, b"\0\0\0\1")
     counts = server.hget(key + "parts", place)
     assert isinstance(counts, bytes)
     assert counts[12:16] == b"\0\0\0\2"
