@@ -13,7 +13,7 @@ import apsw
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import instant_of, span_us
+from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -33,7 +33,6 @@ from windlass._storage.sqlite.io.rows import (
     WAITING,
     Row,
     limits_of,
-    next_instant,
     rows_by_id,
     value_of,
 )
@@ -166,7 +165,10 @@ def _outlook(
         return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
-    return Outlook(at, next_at=next_instant(next_at))
+    # Blocked jobs stand at the last instant. A call less per look.
+    if next_at is None or next_at >= LAST_US:
+        return Outlook(at)
+    return Outlook(at, next_at=instant_of(next_at))
 
 
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
