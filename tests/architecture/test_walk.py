@@ -6,7 +6,7 @@ import pytest
 
 from tests.architecture.walk import ROOT, Hop, format_walk, trace
 
-FUNCTIONS, FILES = 90, 27
+FUNCTIONS, FILES = 89, 26
 """The most that one job may pass. May be lowered, never raised: it was 179 and 51 once."""
 _TRIES = 8
 """A machine that is busy with other things may let a background duty into one trace."""
