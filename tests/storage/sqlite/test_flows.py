@@ -11,7 +11,6 @@ import pytest
 from windlass._core.job.state import State
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
-from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import Plan, agree, finish, part, run_all, start
 from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, enlist, look, total
@@ -99,14 +98,6 @@ async def test_a_part_with_wrong_counts_does_not_stop_the_others(storage: Sqlite
     await damage(storage, "UPDATE parts SET blocked = 1, due = 1 WHERE flow = 1 AND name = 'a'")
     assert await run_all(storage) == ["a"] * 4 + ["b"] * 4
     assert not await agree(storage)
-
-
-async def test_a_store_with_flows_is_not_copied(storage: SqliteStorage) -> None:
-    await add(storage, a_job())
-    assert len(await storage.moving.dump(after=0, limit=10)) == 1
-    await start(storage, two_parts())
-    with pytest.raises(StorageError, match="has flows, which cannot be copied yet"):
-        await storage.moving.dump(after=0, limit=10)
 
 
 async def test_a_job_of_an_older_file_is_no_member(tmp_path: Path, clock: VirtualClock) -> None:

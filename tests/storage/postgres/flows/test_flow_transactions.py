@@ -13,7 +13,6 @@ from windlass._core.job.transition import succeed
 from windlass._storage.postgres import PostgresStorage, open_postgres
 from windlass._storage.protocol.actions import ActionResult, Requeue
 from windlass._storage.protocol.transactions import ClaimEnd
-from windlass.errors import StorageError
 from windlass.testing.conformance.flows.steps import (
     Plan,
     act,
@@ -146,9 +145,3 @@ async def test_an_end_that_was_only_noted_is_counted_before_its_requeue(
         await storage.transactions.finish(theirs, succeed(running, by="w1", result=None))
     assert await obeyed(storage, Requeue(), job.id) == [ActionResult.WRONG_STATE]
     assert await run_all(storage) == ["b"]
-
-
-async def test_a_store_with_flows_is_not_copied(storage: PostgresStorage) -> None:
-    await start(storage, a_pair())
-    with pytest.raises(StorageError, match="flows cannot be copied"):
-        await storage.moving.dump(after=0, limit=1)

@@ -21,7 +21,7 @@ from windlass._storage.sqlite.flows.flows import read_graph
 from windlass._storage.sqlite.flows.parts import BLOCKED, SKIPPED, STOPPED
 from windlass._storage.sqlite.flows.settle import sweep_from_start
 from windlass._storage.sqlite.flows.start import add_edges, timing_text
-from windlass._storage.sqlite.io.rows import Row, fetch, value_of
+from windlass._storage.sqlite.io.rows import NEVER, Row, fetch, value_of
 
 __all__ = ["MemberPlaces", "dump_flows", "held_of", "known_flows", "restore_flow"]
 
@@ -135,7 +135,7 @@ class MemberPlaces:
         if held is None:
             return columns
         columns |= {"flow_state": _HELD[held.ended], "timing": timing_text(held)}
-        return columns if held.ended else {**columns, "ready": 0, "lane": None, "due": LAST_US}
+        return columns if held.ended else {**columns, "ready": 0, "lane": None, "due": NEVER}
 
     def note(self, place: FlowPlace, seq: int) -> None:
         """Note the number of a member. Those behind the last given one were added."""

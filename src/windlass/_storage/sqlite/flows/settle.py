@@ -20,6 +20,7 @@ from windlass._storage.sqlite.flows.parts import (
 )
 from windlass._storage.sqlite.io.rows import (
     CODES,
+    NEVER,
     RUNNING,
     WAITING,
     Row,
@@ -183,7 +184,7 @@ def _block_again(
         rows = _members(connection, part, state, limit - done)
         held = [row for row in rows if row[1] is not None and not _retake(connection, row, now)]
         back = [row for row in rows if row not in held]
-        connection.execute(_BLOCK_AGAIN, (_seqs(back), LAST_US))
+        connection.execute(_BLOCK_AGAIN, (_seqs(back), NEVER))
         changes.add(part.id, open=len(back), blocked=len(back), cancelled=len(held))
         changes.add(part.id, **{name: -len(rows)})
         done += len(rows)

@@ -18,7 +18,7 @@ from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
-from windlass._storage.sqlite.io.rows import Row, fetch, first, ids_text, value_of
+from windlass._storage.sqlite.io.rows import NEVER, Row, fetch, first, ids_text, value_of
 from windlass._storage.sqlite.jobs.insert import (
     full_row,
     is_plain,
@@ -222,7 +222,7 @@ class _Members:
         if not blocked:
             return [(*row, part, None, None) for row in rows]
         return [
-            (*row[:3], 0, row[4], LAST_US, *row[6:], part, BLOCKED, timing_text(job))
+            (*row[:3], 0, row[4], NEVER, *row[6:], part, BLOCKED, timing_text(job))
             for job, row in zip(jobs, rows, strict=True)
         ]
 

@@ -38,6 +38,7 @@ from windlass._storage.shared.stored_text import (
 
 __all__ = [
     "CODES",
+    "NEVER",
     "RUNNING",
     "STATES",
     "WAITING",
@@ -66,6 +67,9 @@ __all__ = [
     "unreadable_extra",
     "value_of",
 ]
+
+NEVER = LAST_US + 1
+"""The due time of blocked jobs: behind all instants that can be asked for."""
 
 Row = tuple[Any, ...]
 """A row of apsw. The comment of a statement names the columns, in the order that the reading
@@ -127,8 +131,8 @@ def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) 
 
 
 def next_instant(us: int | None) -> datetime | None:
-    """Return when the next job falls due. Blocked jobs never do: they stand at the last instant."""
-    return None if us is None or us >= LAST_US else instant_of(us)
+    """Return when the next job falls due. Blocked jobs never do."""
+    return None if us is None or us == NEVER else instant_of(us)
 
 
 def optional_instant(us: int | None) -> datetime | None:

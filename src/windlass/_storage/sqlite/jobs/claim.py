@@ -12,12 +12,12 @@ from windlass._core.job.job import ClaimedJob, JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._core.limits.limit import lane_key
-from windlass._core.values.instants import LAST_US, instant_of
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import Place, places_of
 from windlass._storage.sqlite.flows.settle import SETTLED_BY_CLAIM, settle
-from windlass._storage.sqlite.io.rows import Row, limits_of, value_of
+from windlass._storage.sqlite.io.rows import NEVER, Row, limits_of, value_of
 from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.unreadable_rows import damage_of, read_each
@@ -124,7 +124,7 @@ class ClaimOperation:
             jobs,
             at,
             live=self._live,
-            next_at=None if at_next is None or at_next >= LAST_US else instant_of(at_next),
+            next_at=None if at_next is None or at_next == NEVER else instant_of(at_next),
             solo_due=self._solo_due,
             expired=self.expired,
         )

@@ -19,6 +19,7 @@ from windlass._storage.shared.insert_rules import is_repeat
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import (
+    NEVER,
     Row,
     backoff_text,
     first,
@@ -330,7 +331,7 @@ def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
 
 def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:
     """Return the values of ``insert`` in jobs.sql. Without lanes: of a job that is blocked."""
-    due, unique = LAST_US if lanes is None else _due(job, now), job.unique
+    due, unique = NEVER if lanes is None else _due(job, now), job.unique
     ready, lane = 1 if due <= now else 0, None
     if ready and job.limits and lanes is not None:
         ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))

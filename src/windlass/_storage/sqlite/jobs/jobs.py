@@ -13,7 +13,7 @@ import apsw
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import LAST_US, instant_of, span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -28,6 +28,7 @@ from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
+    NEVER,
     RUNNING,
     STATES,
     WAITING,
@@ -165,8 +166,8 @@ def _outlook(
         return Outlook(at, claimable=True)  # for the claim to settle
     found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
     next_at = min((us for us in found if us is not None), default=None)
-    # Blocked jobs stand at the last instant. A call less per look.
-    if next_at is None or next_at >= LAST_US:
+    # Blocked jobs are never due. A call less per look.
+    if next_at is None or next_at == NEVER:
         return Outlook(at)
     return Outlook(at, next_at=instant_of(next_at))
 

@@ -5,7 +5,7 @@
 -- flow_state: 1 blocked (it waits for other parts), 2 stopped, 3 skipped; NULL: none of these.
 -- timing: JSON, what a blocked job was asked for: at or delay, and expires. They count from its turn.
 --
--- A blocked job is stored as due at the last instant that can be stored, so that it is in no line of a claim.
+-- A blocked job is stored as due after the last instant, so that it is in no line of a claim.
 ALTER TABLE jobs ADD COLUMN part INTEGER;
 ALTER TABLE jobs ADD COLUMN flow_state INTEGER;
 ALTER TABLE jobs ADD COLUMN timing TEXT;
