@@ -85,6 +85,10 @@ def settled(change: Change) -> bool:
     return False
 
 
+def _was_added(job: JobView) -> bool:
+    return job.flow is not None and job.flow.added
+
+
 class Edges(Rule):
     """9, 5, 10: only edges of the table, and exact books of claims and attempts."""
 
@@ -105,6 +109,8 @@ class Edges(Rule):
 
     def _inserted(self, change: Change) -> None:
         after = change.after
+        if after is not None and after.state is State.CANCELLED and _was_added(after):
+            return  # the same write cancels its flow, which expires
         if after is None or after.state is not State.WAITING or after.claim_number:
             self._object("9 state edges", change, f"appeared as {after}")
         if change.job not in self.ledger.asked:

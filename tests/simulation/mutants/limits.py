@@ -252,7 +252,7 @@ def a_running_job_in_sql_is_replaced(patch: Patch) -> None:
 
 @mutant("memory", "20 follow-ups")
 def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
-    patch(ApplyRules, "follow", lambda self, job: None)
+    patch(ApplyRules, "follow", lambda self, job, part=None: None)
 
 
 @mutant("memory", "20 follow-ups")
@@ -356,10 +356,10 @@ def a_retry_keeps_the_jobs_of_the_run_before(patch: Patch) -> None:
 @mutant("sqlite", "F6 added jobs", first=4)
 def a_success_in_sql_is_stored_with_the_first_of_its_jobs(patch: Patch) -> None:
     insert = sqlite_insert.insert
-    patch(
-        sqlite_apply,
-        "insert",
-        lambda connection, now, jobs: insert(
-            connection, now, [job for job in jobs if job.payload != b'{"number":1}']
-        ),
-    )
+
+    def some(connection: Any, now: int, jobs: Any) -> list[Inserted]:
+        kept = [job for job in jobs if job.payload != b'{"number":1}']
+        stored = iter(insert(connection, now, kept))
+        return [next(stored) if job in kept else Inserted(job.id, created=True) for job in jobs]
+
+    patch(sqlite_apply, "insert", some)

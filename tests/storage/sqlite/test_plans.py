@@ -167,6 +167,8 @@ HOT = {
     ("rollups.sql", "unmerged"): ["rollups: rollups_by_minute"],
     ("whole_jobs.sql", "dump"): [
         f"jobs: {PRIMARY}",
+        "flows: flows_going",
+        "parts: sqlite_autoindex_parts_1",
         "keys: PRIMARY KEY",
         f"parts: {PRIMARY}",
         f"flows: {PRIMARY}",

@@ -86,6 +86,8 @@ class FlowArguments:
         self._jobs = storage.jobs
         self._storage = storage
         self._asked: dict[JobId, asyncio.Future[Settled | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
+        """Kept: an event loop keeps no task alive."""
 
     async def fill(self, job: ClaimedJob) -> Filled:
         """Return the job with its results in place. `Results` among them read through this store
@@ -119,9 +121,12 @@ class FlowArguments:
         if future is None:
             loop = asyncio.get_running_loop()
             if not self._asked:  # after all that ask at this moment
-                loop.call_soon(lambda: loop.create_task(self._ask()))
+                loop.call_soon(self._begin)
             future = self._asked[job] = loop.create_future()
         return await asyncio.shield(future)
+
+    def _begin(self) -> None:
+        self._asking = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
         asked, self._asked = self._asked, {}

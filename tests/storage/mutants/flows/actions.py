@@ -36,22 +36,22 @@ from windlass.testing.conformance import (
 class RequeuesInSilence(MemoryDatabase):
     """A requeued member still counts as ended."""
 
-    def bring_back(self, row: JobRow, now: datetime) -> None:
-        """Count nothing."""
+    def bring_back(self, row: JobRow, now: datetime) -> MemoryPart:
+        return self.part_of(row)
 
 
 @fails(FlowRetryConformance.test_a_callback_that_ran_does_not_run_again)
 class CallsBackAgain(MemoryDatabase):
     """A flow that ends again runs its callbacks again."""
 
-    def bring_back(self, row: JobRow, now: datetime) -> None:
-        super().bring_back(row, now)
-        part = self.part_of(row)
+    def bring_back(self, row: JobRow, now: datetime) -> MemoryPart:
+        part = super().bring_back(row, now)
         if part.asked.kind is not PartKind.CALLBACK:
             callbacks = [one for one in part.flow.parts if one.asked.kind is PartKind.CALLBACK]
             for callback in [self.rows[seq] for one in callbacks for seq in one.members]:
                 if callback.state is State.SUCCEEDED:
                     requeue(self, callback, now)
+        return part
 
 
 @fails(FlowRetryConformance.test_retry_requeues_all_that_failed_and_what_that_stopped)

@@ -6,8 +6,12 @@ from datetime import datetime
 
 from tests.storage.mutants.table import fails
 from windlass._core.flows.part import Tidings
+from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow
 from windlass._storage.memory.flows.settle import FlowRules
+from windlass._storage.memory.io.database import MemoryDatabase
+from windlass._storage.memory.io.rows import JobRow
+from windlass._storage.protocol.actions import ActionResult
 from windlass.testing.conformance import FlowAgainConformance
 
 
@@ -48,3 +52,29 @@ class NeverExpires(FlowRules):
             flow.end(flow.state, now)
             flow.run_again(now)
         return super().settle(limit, now)
+
+
+@fails(
+    FlowAgainConformance.test_a_requeued_member_waits_for_the_parts_before_it,
+    FlowAgainConformance.test_a_retried_flow_runs_each_failed_member_in_its_turn,
+    FlowAgainConformance.test_a_requeued_member_after_a_failure_is_stopped_again,
+)
+class RequeuesAtOnce(MemoryActions):
+    """A requeued member is placed, whatever it waits for."""
+
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
+        if row.blocked and answer is ActionResult.DONE:
+            self._db.part_of(row).unblock(row.seq)
+            self._db.unblock(row, now, now)
+        return answer
+
+
+@fails(FlowAgainConformance.test_a_requeued_member_that_has_run_does_not_wait_for_its_delay_again)
+class DelaysAgain(MemoryDatabase):
+    """A delay counts from every turn."""
+
+    def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
+        super().unblock(row, since, now)
+        if row.asked.delay is not None:
+            self.stand(row, now + row.asked.delay, now)

@@ -45,13 +45,20 @@ def retakes_key(row: JobRow) -> bool:
 
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
-    """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own."""
-    if row.flow is not None:
-        database.bring_back(row, now)
+    """Let the job wait again, ready now, with a fresh budget. Its key is free, or its own.
+
+    A member that waits for other parts is blocked: these may be open again, or have failed.
+    """
+    part = None if row.flow is None else database.bring_back(row, now)
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)
-    database.stand(row, now, now)
+    if part is not None and part.asked.after:
+        database.block(row)
+        part.block(row.seq)
+        database.flows.look(part)
+    else:
+        database.stand(row, now, now)
 
 
 class MemoryActions:

@@ -251,11 +251,12 @@ class MemoryDatabase:
         part.count(row.seq, ended, 1)
         self.flows.spread(part, now)
 
-    def bring_back(self, row: JobRow, now: datetime) -> None:
+    def bring_back(self, row: JobRow, now: datetime) -> MemoryPart:
         """Count an ended member as open again: it is requeued."""
         part = self.part_of(row)
         part.count(row.seq, ended_as(row.state), -1)
         self.flows.spread(part, now)
+        return part
 
     def block(self, row: JobRow) -> None:
         """Take the job out of every line."""
@@ -265,13 +266,13 @@ class MemoryDatabase:
     def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
         """Put a blocked job among the others. Its delay and its expiry count from now.
 
-        Without a delay it is ordered by ``since``: its flow has waited that long.
+        Without a delay, or if it has run before, it is ordered by ``since``: its flow has waited
+        that long.
         """
         asked = row.asked
         row.expire(expiry_of(asked, now))
-        self.stand(
-            row, since if asked.delay is None and asked.at is None else due_of(asked, now), now
-        )
+        at_once = row.attempt > 0 or (asked.delay is None and asked.at is None)
+        self.stand(row, since if at_once else due_of(asked, now), now)
 
     # --- order --------------------------------------------------------------------------------
 

@@ -14,8 +14,16 @@ from windlass._core.job.unique import Window
 from windlass._core.values.instants import LAST_US, to_us
 from windlass._storage.protocol.actions import ActionResult, Edit
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.flows.parts import PartChanges
-from windlass._storage.sqlite.io.rows import STATES, fetch, fetch_shown, limits_of, rows_by_id
+from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
+from windlass._storage.sqlite.io.rows import (
+    NEVER,
+    STATES,
+    fetch,
+    fetch_shown,
+    limits_of,
+    rows_by_id,
+    value_of,
+)
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
@@ -28,7 +36,8 @@ _REQUEST_CANCEL = _JOBS["request_cancel"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ASKED, _REQUEUE, _DISCARD, _MOVE = _SQL["asked"], _SQL["requeue"], _SQL["discard"], _SQL["move"]
 _FAILED_MEMBERS = _SQL["failed_members"]
-_STANDING = load_sql("windlass._storage.sqlite.sql", "flows.sql")["standing"]
+_FLOWS = load_sql("windlass._storage.sqlite.sql", "flows.sql")
+_STANDING, _WAITS = _FLOWS["standing"], _FLOWS["waits"]
 
 REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
@@ -93,10 +102,16 @@ class JobChanges:
                 take_key(self._connection, job.key, job.seq, period=period, now=self._now)
             elif holder.seq != job.seq:
                 return False
-        ready, lane = self._stand(job._replace(due=self._now, solo=0))
-        self._connection.execute(_REQUEUE, (job.seq, ready, lane, self._now))
         if job.part is not None:
-            self._parts.add(job.part, **{str(ended_as(STATES[job.state])): -1}, open=1)
+            counted = {str(ended_as(STATES[job.state])): -1}
+            self._parts.add(job.part, **counted, open=1)
+            if value_of(self._connection, _WAITS, (job.part,)):
+                # What it waits for may be open again, or have failed: settling decides.
+                self._connection.execute(_REQUEUE, (job.seq, 0, None, NEVER, BLOCKED))
+                self._parts.add(job.part, blocked=1)
+                return True
+        ready, lane = self._stand(job._replace(due=self._now, solo=0))
+        self._connection.execute(_REQUEUE, (job.seq, ready, lane, self._now, None))
         return True
 
     def discard(self, job: RequestRow, reason: str) -> None:

@@ -23,7 +23,7 @@ SELECT jobs.id, jobs.seq, jobs.state, jobs.due, jobs.queue, jobs.priority, jobs.
 UPDATE jobs
    SET state = 0, ready = ?2, lane = ?3, due = ?4, max_attempts = attempt + budget,
        expires_at = NULL, finished_at = NULL, missed_at = NULL, reason = NULL,
-       cancel_requested = 0, lost = 0, solo = 0, key_spent = 1
+       cancel_requested = 0, lost = 0, solo = 0, key_spent = 1, flow_state = ?5
  WHERE seq = ?1;
 
 -- name: discard

@@ -127,6 +127,11 @@ SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq,
   FROM parts JOIN flows ON flows.number = parts.flow
  WHERE parts.id IN (SELECT value FROM json_each(?1));
 
+-- name: waits
+-- Whether a part waits for others.
+SELECT EXISTS (SELECT 1 FROM parts JOIN edges ON edges.flow = parts.flow AND edges.part = parts.number
+                WHERE parts.id = ?1);
+
 -- name: standing
 -- The flow of a part: whether its members are not requeued one by one, and whether another running
 -- flow holds its key.
@@ -161,11 +166,14 @@ SELECT seq, key, key_window, key_period FROM jobs
 
 -- name: place
 -- At ?2. Those with limits wait in the line of those that are due later: the next claim finds their lanes.
--- ?3: the last instant.
+-- ?3: the last instant. A delay is over for those that have run before.
 UPDATE jobs
-   SET due = coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at),
+   SET due = iif(attempt > 0, created_at,
+                 coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at)),
        ready = limits IS NULL
-               AND coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at) <= ?2,
+               AND (attempt > 0
+                    OR coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at)
+                       <= ?2),
        expires_at = min(?2 + (timing ->> '$.expires'), ?3), flow_state = NULL
  WHERE seq IN (SELECT value FROM json_each(?1));
 

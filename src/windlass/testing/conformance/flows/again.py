@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from windlass._core.flows.flow import FlowState
-from windlass._storage.protocol.actions import ActionResult, Requeue
+from windlass._core.job.state import State
+from windlass._storage.protocol.actions import ActionResult, Cancel, Requeue
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
@@ -11,12 +12,13 @@ from windlass.testing.conformance.flows.steps import (
     act,
     agree,
     finish,
+    run,
     run_all,
     settle,
     start,
     state,
 )
-from windlass.testing.conformance.steps import HOUR, a_note, add, claim, keyed, obeyed
+from windlass.testing.conformance.steps import HOUR, a_note, add, claim, keyed, look, obeyed
 
 __all__ = ["FlowAgainConformance"]
 
@@ -104,3 +106,62 @@ class FlowAgainConformance:
         clock.advance(HOUR / 2)
         assert await run_all(storage) == []
         assert (await state(storage, plan)).state is FlowState.CANCELLED
+
+    async def test_a_requeued_member_waits_for_the_parts_before_it(self, storage: Storage) -> None:
+        plan = a_pair()
+        await start(storage, plan)
+        (running,) = await claim(storage)
+        (waiting,) = plan.jobs["b"]
+        await obeyed(storage, Cancel(), waiting.id)
+        assert await obeyed(storage, Requeue(), waiting.id) == [ActionResult.DONE]
+        assert (await look(storage, waiting)).blocked
+        assert await claim(storage) == []
+        assert await agree(storage)
+        await finish(storage, running)
+        assert await run_all(storage) == ["b"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_a_retried_flow_runs_each_failed_member_in_its_turn(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        plan.part("a", 2)
+        plan.part("b", ended=["a"])
+        await start(storage, plan)
+        assert await run_all(storage, "a", "b") == ["a", "a", "b"]
+        await act(storage, plan, "retry")
+        assert await run(storage) == ["a", "a"]
+        assert await run_all(storage) == ["b"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_a_requeued_member_after_a_failure_is_stopped_again(
+        self, storage: Storage
+    ) -> None:
+        plan = a_pair()
+        await start(storage, plan)
+        (running,) = await claim(storage)
+        (waiting,) = plan.jobs["b"]
+        await obeyed(storage, Cancel(), waiting.id)
+        await finish(storage, running, failing=["a"])
+        await obeyed(storage, Requeue(), waiting.id)
+        await settle(storage)
+        job = await look(storage, waiting)
+        assert (job.state, job.reason) == (State.CANCELLED, "after a, which failed")
+        assert (await state(storage, plan)).state is FlowState.FAILED
+        assert await agree(storage)
+
+    async def test_a_requeued_member_that_has_run_does_not_wait_for_its_delay_again(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan = Plan()
+        plan.part("a")
+        plan.part("b", after=["a"], delay=HOUR)
+        await start(storage, plan)
+        assert await run_all(storage) == ["a"]
+        clock.advance(HOUR)
+        assert await run_all(storage, "b") == ["b"]
+        await obeyed(storage, Requeue(), plan.jobs["b"][0].id)
+        assert await run_all(storage) == ["b"]
+        assert await agree(storage)
