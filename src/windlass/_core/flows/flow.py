@@ -88,7 +88,9 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     runs again after its end has this time again."""
     tenant: str | None = None
     sealed: bool = False
-    """More jobs follow (`FlowStore.extend`). Nothing starts before the last of them is stored."""
+    """More jobs follow (`FlowStore.extend`). Until the last of them is stored, or the flow is
+    cancelled, no part is settled, or tells anything to others.
+    """
 
 
 class PartRecord(msgspec.Struct, frozen=True, kw_only=True):

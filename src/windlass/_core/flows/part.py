@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import FlowRecord, NewPart, PartKind, PartRecord, When
+from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "Tidings",
     "decide",
     "ended_as",
-    "first_gate",
     "is_due",
     "standings",
     "tidings",
@@ -108,15 +107,6 @@ class Gate(msgspec.Struct):
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
 
-    def open(self) -> None:
-        """Wait for nothing any more."""
-        self.waiting = 0
-
-
-def first_gate(part: NewPart | PartRecord, *, sealed: bool) -> Gate:
-    """Return what a new part waits for. The first parts of a sealed flow wait for its last jobs."""
-    return Gate(waiting=len(part.after) or int(sealed))
-
 
 class Tidings(NamedTuple):
     """The facts that a part tells those that wait for it."""
@@ -190,7 +180,10 @@ def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStandin
     found: list[PartStanding] = []
     cancelled = flow.cancel_requested
     for part in parts:
-        gate = first_gate(part, sealed=flow.sealed and not cancelled)
+        gate = Gate(waiting=len(part.after))
+        if flow.sealed and not cancelled:
+            found.append(PartStanding(gate, NOTHING, due=False))
+            continue
         for edge in part.after:
             gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
         counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})

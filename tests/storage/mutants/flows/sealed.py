@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import FlowId, NewJob
+from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.flows import MemoryFlows
-from windlass._storage.memory.flows.rows import MemoryFlow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
+from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import StartedFlow
 from windlass.testing.conformance import FlowSealConformance
@@ -25,12 +27,7 @@ class StartsWhatIsThere(MemoryFlows):
     """The first jobs of a sealed flow start with the first write."""
 
     async def start(self, flows: Sequence[NewFlow]) -> Sequence[StartedFlow]:
-        answers = await super().start(flows)
-        for flow in flows:
-            for part in (stored := self._db.flows.by_id[flow.id]).parts:
-                stored.open_roots()
-                self._db.flows.spread(part, self._db.clock.now())
-        return answers
+        return await super().start([replace(flow, sealed=False) for flow in flows])
 
 
 @fails(FlowSealConformance.test_the_jobs_of_all_slices_are_read_in_the_order_given)
@@ -84,12 +81,34 @@ class WaitsForTheRest(FlowRules):
     """A cancelled flow waits for jobs that will not come."""
 
     def cancel(self, flow: MemoryFlow, now: datetime) -> None:
-        waiting = [part.gate.waiting for part in flow.parts]
-        super().cancel(flow, now)
         if flow.sealed:
-            for part, before in zip(flow.parts, waiting, strict=True):
-                part.gate.waiting = before
-                self._db.flows.spread(part, now)
+            flow.mark_cancelled(cancelled=True)
+        else:
+            super().cancel(flow, now)
+
+
+@fails(
+    FlowSealConformance.test_a_cancelled_job_of_a_sealed_flow_ends_nothing_before_the_flow_is_whole
+)
+class EndsInPieces(FlowRows):
+    """The end of the first jobs of a sealed flow is the end of their part."""
+
+    def spread(self, part: MemoryPart, now: datetime) -> None:
+        sealed, part.flow.sealed = part.flow.sealed, False
+        super().spread(part, now)
+        part.flow.sealed = sealed
+
+
+@fails(FlowSealConformance.test_a_requeued_job_of_a_sealed_flow_waits_for_the_rest)
+class RequeuesIntoSealedFlows(MemoryActions):
+    """A requeued job of a sealed flow is placed."""
+
+    def requeue_one(self, row: JobRow, now: datetime) -> ActionResult:
+        answer = super().requeue_one(row, now)
+        if row.blocked and answer is ActionResult.DONE:
+            self._db.part_of(row).unblock(row.seq)
+            self._db.unblock(row, now, now)
+        return answer
 
 
 @fails(FlowSealConformance.test_a_sealed_flow_that_gets_no_more_jobs_is_cancelled)

@@ -53,7 +53,7 @@ def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
     row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)
-    if part is not None and part.asked.after:
+    if part is not None and (part.asked.after or part.flow.sealed):
         database.block(row)
         part.block(row.seq)
         database.flows.look(part)

@@ -110,7 +110,7 @@ class MemoryFlows:
         for part in flow.parts:
             self._db.flows.spread(part, now)
         for part in flow.parts:
-            if not part.asked.after:
+            if not part.asked.after and not asked.sealed:
                 self._rules.settle_part(part, len(part.members), now)
         return StartedFlow(asked.id, created=True)
 
@@ -135,10 +135,12 @@ class MemoryFlows:
     ) -> bool:
         with self._db.moment() as now:
             found = self._db.flows.by_id.get(flow)
-            if found is None or found.cancelled:
+            if found is None:
                 return False
-            if not found.sealed or any(job.id in self._db.by_id for _, job in jobs[:1]):
+            if any(job.id in self._db.by_id for _, job in jobs[:1]):
                 return True  # a repeated call
+            if found.cancelled or not found.sealed:
+                return not found.cancelled
             given = [job for _, job in jobs]
             require_room(self._db, given, now)
             self._db.gates.require(given)
@@ -152,7 +154,6 @@ class MemoryFlows:
 
     def _unseal(self, flow: MemoryFlow, now: datetime) -> None:
         flow.unseal(now)
-        flow.open_roots()
         for part in flow.parts:
             self._db.flows.spread(part, now)
 

@@ -25,7 +25,6 @@ from windlass._core.flows.part import (
     MemberEnd,
     Tidings,
     decide,
-    first_gate,
     is_due,
     standings,
     tidings,
@@ -169,11 +168,10 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     def unseal(self, now: datetime) -> None:
         self.sealed, self.expires_at = False, _instant_after(now, self.asked.expires)
 
-    def open_roots(self) -> None:
-        """Let the parts wait only for each other, not for the rest of the flow."""
-        for part in self.parts:
-            if not part.asked.after:
-                part.gate.open()
+    @property
+    def is_held(self) -> bool:
+        """Return whether nothing of it may happen before it is whole."""
+        return self.sealed and not self.cancelled
 
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept = cancelled, 0
@@ -232,7 +230,7 @@ class FlowRows:
             sealed=asked.sealed,
         )
         for number, part in enumerate(asked.parts):
-            gate = first_gate(part, sealed=asked.sealed)
+            gate = Gate(waiting=len(part.after))
             flow.parts.append(
                 MemoryPart(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
             )
@@ -268,7 +266,7 @@ class FlowRows:
 
         Nothing else happens to jobs here: parts that are due now are remembered.
         """
-        changed = [part]
+        changed = [] if part.flow.is_held else [part]
         while changed:
             part = changed.pop()
             flow, before, after = part.flow, part.told, part.tidings
@@ -285,7 +283,7 @@ class FlowRows:
     def look(self, part: MemoryPart) -> None:
         """Remember the part if something is to be done about its jobs."""
         place = part.flow.asked.id, part.number
-        if part.is_due:
+        if part.is_due and not part.flow.is_held:
             self.due[place] = part
         else:
             self.due.pop(place, None)

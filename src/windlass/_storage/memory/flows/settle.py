@@ -107,8 +107,6 @@ class FlowRules:
     def cancel(self, flow: MemoryFlow, now: datetime) -> None:
         """Mark a flow. Its members follow in portions."""
         flow.mark_cancelled(cancelled=True)
-        if flow.sealed:
-            flow.open_roots()  # the rest will not come
         self._db.flows.sweeping[flow.asked.id] = flow
         for part in flow.parts:
             self._db.flows.spread(part, now)

@@ -56,26 +56,26 @@ BEGIN
     END IF;
 END $$;
 
--- The first parts of a flow, whose lock the caller has, wait for the rest of it no longer.
-CREATE OR REPLACE FUNCTION open_roots(p_flow bigint) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE parts p SET waiting = 0 WHERE p.flow = p_flow AND p.after = '{}' AND p.waiting > 0;
-END $$;
-
 -- Pass on what has changed at parts of a flow, whose lock the caller has. Parts without jobs pass it on
--- themselves; parts that are due now are marked. Numbers rise along edges: each part is met once.
+-- themselves; parts that are due now are marked. Numbers rise along edges: each part is met once. Nothing
+-- happens in a sealed flow.
 CREATE OR REPLACE FUNCTION spread_parts(p_flow bigint, p_numbers integer[], p_now timestamptz)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_cancelled boolean := (SELECT f.cancelled FROM flows f WHERE f.number = p_flow);
+    v_cancelled boolean;
+    v_sealed boolean;
+    v_at integer := 1;
     v_work integer[] := ARRAY(SELECT DISTINCT n FROM unnest(p_numbers) AS n ORDER BY n);
     v_touched integer[] := p_numbers;
     v_empty integer[];
     v_part record;
 BEGIN
-    WHILE v_work <> '{}' LOOP
+    SELECT f.cancelled, f.sealed INTO v_cancelled, v_sealed FROM flows f WHERE f.number = p_flow;
+    IF v_sealed AND NOT v_cancelled THEN
+        RETURN;
+    END IF;
+    WHILE v_at <= cardinality(v_work) LOOP
         -- A part without jobs tells a failure at once, its end only when nothing is open.
         SELECT s.*, CASE WHEN s.total = 0 THEN s.waiting = 0 ELSE s.open = 0 END AS over,
                CASE WHEN s.total = 0 THEN s.decision = 2 ELSE s.failures > 0 END AS broken,
@@ -88,8 +88,8 @@ BEGIN
                                    v_cancelled) AS decision,
                        c.total, c.open, c.skipped, c.failed + c.cancelled + c.stopped AS failures
                   FROM parts p JOIN part_counts c ON c.part = p.id
-                 WHERE p.flow = p_flow AND p.number = v_work[1]) AS s;
-        v_work := v_work[2 :];
+                 WHERE p.flow = p_flow AND p.number = v_work[v_at]) AS s;
+        v_at := v_at + 1;
         CONTINUE WHEN (v_part.over, v_part.broken, v_part.unneeded)
                     = (v_part.told_over, v_part.told_broken, v_part.told_unneeded);
         UPDATE parts p
@@ -110,10 +110,12 @@ BEGIN
             RETURNING p.id, p.number
         )
         SELECT array_agg(l.number) INTO v_empty FROM learnt l
-         WHERE (SELECT c.total FROM part_counts c WHERE c.part = l.id) = 0;
+         WHERE l.number <> ALL (v_work)
+           AND (SELECT c.total FROM part_counts c WHERE c.part = l.id) = 0;
         v_touched := v_touched || v_part.feeds;
         IF v_empty IS NOT NULL THEN
-            v_work := ARRAY(SELECT DISTINCT n FROM unnest(v_work || v_empty) AS n ORDER BY n);
+            v_work := ARRAY(SELECT n FROM unnest(v_work[v_at :] || v_empty) AS n ORDER BY n);
+            v_at := 1;
         END IF;
         IF v_part.kind = 2 THEN
             PERFORM end_flow(p_flow, v_part.over, v_part.broken, p_now);
@@ -200,7 +202,7 @@ BEGIN
               JOIN part_counts c ON c.part = d.part
               JOIN parts p ON p.id = d.part
              WHERE d.part = ANY (v_parts)
-               AND (d.total > 0 OR d.blocked > 0
+               AND (d.total > 0 OR d.open > 0 OR d.blocked > 0
                     OR (c.open = 0) <> (c.open + d.open = 0)
                     OR (c.failed + c.cancelled + c.stopped > 0)
                        <> (c.failed + c.cancelled + c.stopped
@@ -231,7 +233,7 @@ BEGIN
                       v_delta.skipped)
                AS d (part, total, open, blocked, succeeded, failed, cancelled, stopped, skipped)
          WHERE c.part = d.part AND d.part = ANY (v_parts)
-        RETURNING c.part, d.total > 0 OR d.blocked > 0
+        RETURNING c.part, d.total > 0 OR d.open > 0 OR d.blocked > 0
                   OR (c.open = 0) <> (c.open - d.open = 0)
                   OR (c.failed + c.cancelled + c.stopped > 0)
                      <> (c.failed + c.cancelled + c.stopped

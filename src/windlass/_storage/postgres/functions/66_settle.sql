@@ -6,9 +6,6 @@ CREATE OR REPLACE FUNCTION cancel_flow(p_flow bigint, p_now timestamptz) RETURNS
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE flows f SET cancelled = true, attend_at = '-infinity' WHERE f.number = p_flow;
-    IF (SELECT f.sealed FROM flows f WHERE f.number = p_flow) THEN
-        PERFORM open_roots(p_flow);  -- the rest will not come
-    END IF;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
 END $$;
 
@@ -279,7 +276,7 @@ BEGIN
     END IF;
     WHILE v_done < p_limit LOOP
         SELECT p.id, p.flow INTO v_part FROM parts p
-         WHERE p.due AND p.id <> ALL (v_met) ORDER BY p.id LIMIT 1;
+         WHERE p.due AND p.flow <> ALL (v_met) ORDER BY p.id LIMIT 1;
         EXIT WHEN NOT FOUND;
         v_some := 0;
         PERFORM 1 FROM flows f WHERE f.number = v_part.flow FOR UPDATE SKIP LOCKED;
@@ -291,7 +288,8 @@ BEGIN
             END IF;
         END IF;
         IF v_some = 0 THEN
-            v_met := v_met || v_part.id;
+            -- Later parts of the flow must not pass it: it may block them again.
+            v_met := v_met || v_part.flow;
         END IF;
         v_done := v_done + v_some;
     END LOOP;

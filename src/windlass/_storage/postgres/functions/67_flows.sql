@@ -76,7 +76,7 @@ BEGIN
         INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, name, task, after,
                            strict, feeds, feeds_strict)
         SELECT a.stored_flow, p_flow_ids[a.flow], a.number, a.kind, a.failed,
-               CASE WHEN a.after = '{}' AND a.sealed THEN 1 ELSE cardinality(a.after) END, a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict
+               cardinality(a.after), a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict
           FROM asked a WHERE a.stored_flow > 0 ORDER BY a.n
         RETURNING id, flow, number
     ), counted AS (
@@ -102,6 +102,10 @@ BEGIN
             OR EXISTS (SELECT 1 FROM unnest(p_ids) WITH ORDINALITY AS o (id, n)
                         WHERE o.id = t.id AND o.n < t.n))
      LIMIT 1;
+    IF v_id IS NULL THEN
+        -- The same call is under way in another session: from the start.
+        RAISE EXCEPTION 'the flow has changed' USING ERRCODE = 'serialization_failure';
+    END IF;
     RAISE EXCEPTION 'the id names another call'
         USING ERRCODE = 'WL424', DETAIL = encode(uuid_send(v_id), 'hex');
 END $$;
@@ -243,10 +247,12 @@ BEGIN
     PERFORM commit_durably(p_durable);
     SELECT f.number, f.sealed, f.cancelled INTO v_flow FROM flows f
      WHERE f.id = p_flow AND NOT f.gone;
-    IF NOT FOUND OR v_flow.cancelled THEN
+    IF NOT FOUND THEN
         RETURN false;
-    ELSIF NOT v_flow.sealed OR EXISTS (SELECT 1 FROM jobs j WHERE j.id = p_ids[1]) THEN
+    ELSIF EXISTS (SELECT 1 FROM jobs j WHERE j.id = p_ids[1]) THEN
         RETURN true;  -- a repeated call
+    ELSIF v_flow.cancelled OR NOT v_flow.sealed THEN
+        RETURN NOT v_flow.cancelled;
     END IF;
     IF v_many > 0 THEN
         v_members := ARRAY(SELECT p.id FROM unnest(p_numbers) WITH ORDINALITY AS t (number, n)
@@ -271,7 +277,6 @@ BEGIN
         RAISE EXCEPTION 'the flow has changed' USING ERRCODE = 'serialization_failure';
     END IF;
     IF p_last THEN
-        PERFORM open_roots(v_flow.number);
         PERFORM spread_parts(
             v_flow.number, ARRAY(SELECT p.number FROM parts p WHERE p.flow = v_flow.number),
             v_now);

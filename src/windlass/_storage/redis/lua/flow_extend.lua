@@ -25,7 +25,6 @@ end
 
 local function unseal(flow)
   flow.sealed = false
-  flows.open_roots(flow)
   for _, part in ipairs(flows.all_parts(flow)) do
     flows.spread(part)
   end
@@ -34,12 +33,14 @@ end
 local id, last, stays, numbers = table.remove(ARGV, 1), table.remove(ARGV, 1) == '1',
   tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1)
 local flow = flows.get(id)
-if not flow or flow.cancelled then
+if not flow then
   return 0
 end
 local new = read_new(ARGV)
-if not flow.sealed or new.known[new.ids[1]] then
+if new.known[new.ids[1]] then
   return 1 -- a repeated call
+elseif flow.cancelled or not flow.sealed then
+  return flow.cancelled and 0 or 1
 end
 local refusal = unknown_limit(new) or new_members.conflict(new)
 if refusal then

@@ -41,10 +41,10 @@ local function make_parts(wanted)
   local made, feeds = {}, {}
   for i, asked in ipairs(wanted.parts) do
     local part = {
-      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, listed = 0, kind = asked[2],
+      key = flows.part_key(wanted.flow.id, i - 1), flow = wanted.flow.id, held = wanted.flow.sealed, listed = 0, kind = asked[2],
       on = asked[4], told = 0, due = 0, total = 0, open = 0, blocked = 0, succeeded = 0, failed = 0,
       cancelled = 0, stopped = 0, skipped = 0, broken = 0, unneeded = 0,
-      waiting = #asked[5] == 0 and wanted.flow.sealed and 1 or #asked[5],
+      waiting = #asked[5],
     }
     for _, edge in ipairs(asked[5]) do
       feeds[edge[1] + 1] = (feeds[edge[1] + 1] or '') .. struct.pack('>I4B', i - 1, edge[2] and 1 or 0)
@@ -56,7 +56,7 @@ end
 
 -- Whether the jobs of a new part start at once.
 local function starts(part)
-  return part.waiting == 0 and parts.decide(part, false) == 'open'
+  return not part.held and part.waiting == 0 and parts.decide(part, false) == 'open'
 end
 
 -- The strings of all jobs, and their memberships, which count in their parts.
@@ -114,7 +114,7 @@ local function begin_flow(wanted)
     flows.spread(part)
   end
   for i, part in ipairs(wanted.made) do
-    if #wanted.parts[i][5] == 0 and part.blocked > 0 then
+    if not wanted.flow.sealed and #wanted.parts[i][5] == 0 and part.blocked > 0 then
       settling.part(part, part.blocked)
     end
   end

@@ -51,6 +51,8 @@ class CountedPart(msgspec.Struct, eq=False):
     due: bool
     cancelled: bool
     """Its flow is."""
+    held: bool
+    """Its flow is sealed, and not cancelled: nothing of it may happen."""
 
     @classmethod
     def of(cls, row: Row) -> CountedPart:
@@ -66,6 +68,7 @@ class CountedPart(msgspec.Struct, eq=False):
             Tidings(*map(bool, row[_TOLD])),
             bool(row[19]),
             bool(row[20]),
+            bool(row[21]) and not row[20],
         )
 
     @property
@@ -149,6 +152,8 @@ class PartChanges:
         while heap:
             *_, part = heappop(heap)
             row = self._parts[part]
+            if row.held:
+                continue
             before, after = row.tell()
             row.look()
             if before == after:

@@ -52,7 +52,6 @@ _FORGET_DUE, _FIRST_BROKEN = _SQL["forget_due"], _SQL["first_broken"]
 _SWEEPING, _SWEEPABLE = _SQL["sweeping"], _SQL["sweepable"]
 _NEXT_SWEPT, _NOTE_SWEPT = _SQL["next_swept"], _SQL["note_swept"]
 _CANCEL, _PART_IDS = _SQL["cancel"], _SQL["part_ids"]
-_IS_SEALED, _OPEN_ROOTS = _SQL["is_sealed"], _SQL["open_roots"]
 _REQUEST_CANCEL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["request_cancel"]
 
 SETTLED_BY_CLAIM, SETTLED_BY_APPLY = 500, 100
@@ -79,8 +78,6 @@ def settle(connection: apsw.Connection, limit: int, now: int) -> int:
 def cancel_flow(connection: apsw.Connection, flow: int, now: int) -> None:
     """Mark a flow. Its members follow in portions."""
     sweep_from_start(connection, flow)
-    if value_of(connection, _IS_SEALED, (flow,)):
-        connection.execute(_OPEN_ROOTS, (flow,))  # the rest will not come
     changes = PartChanges(connection, now)
     changes.touch(part for (part,) in fetch(connection, _PART_IDS, (flow,)))
     changes.store()

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartRecord
-from windlass._core.flows.part import Decision, decide, first_gate
+from windlass._core.flows.part import Decision, Gate, decide
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember
@@ -43,7 +43,7 @@ _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
 _ADD_FLOW, _ADD_PART, _ADD_EDGE = _SQL["add_flow"], _SQL["add_part"], _SQL["add_edge"]
 _NOTE_LAST, _PART_IDS = _SQL["note_last"], _SQL["part_ids"]
 _EXTENDED, _ANY_STORED, _COUNT_NEW = _SQL["extended"], _SQL["any_stored"], _SQL["count_new"]
-_NOTE_EXTENDED, _OPEN_ROOTS = _SQL["note_extended"], _SQL["open_roots"]
+_NOTE_EXTENDED = _SQL["note_extended"]
 _INSERT, _INSERT_PLAIN = _SQL["insert_member"], _SQL["insert_plain_member"]
 _INSERT_MANY, _INSERT_MANY_PLAIN = widened(_INSERT), widened(_INSERT_PLAIN)
 
@@ -99,7 +99,7 @@ def _is_open(part: NewPart) -> bool:
     """Return whether its jobs are placed with the start of the flow."""
     if part.after:
         return False
-    return decide(part.kind, part.when, first_gate(part, sealed=False)) is Decision.OPEN
+    return decide(part.kind, part.when, Gate()) is Decision.OPEN
 
 
 def extend_flow(
@@ -112,13 +112,13 @@ def extend_flow(
 ) -> bool:
     """`FlowStore.extend` at the instant ``now``."""
     found = first(connection, _EXTENDED, (id_of(JobId(wanted)),))
-    if found is None or found[2]:
+    if found is None:
         return False
-    number, sealed, _, expires = found
-    if not sealed or any(
-        value_of(connection, _ANY_STORED, (id_of(job.id),)) for _, job in jobs[:1]
-    ):
+    number, sealed, cancelled, expires = found
+    if any(value_of(connection, _ANY_STORED, (id_of(job.id),)) for _, job in jobs[:1]):
         return True  # a repeated call
+    if cancelled or not sealed:
+        return not cancelled
     require_limits(connection, [job for _, job in jobs])
     ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
     _Members(connection, LaneChanges(connection), now).store_all(jobs, ids, [False] * len(ids))
@@ -127,7 +127,6 @@ def extend_flow(
     connection.execute(_NOTE_LAST, (number,))
     if last:
         connection.execute(_NOTE_EXTENDED, (number, _us_after(now, expires), False))
-        connection.execute(_OPEN_ROOTS, (number,))
         changes = PartChanges(connection, now)
         changes.touch(ids)
         changes.store()
@@ -150,7 +149,7 @@ def _add_parts(
         (
             totals[n],
             0 if open_[n] else totals[n],
-            first_gate(part, sealed=flow.sealed).waiting,
+            len(part.after),
         )
         for n, part in enumerate(flow.parts)
     ]

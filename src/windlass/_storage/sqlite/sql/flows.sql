@@ -56,9 +56,6 @@ UPDATE flows SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs) WHERE numbe
 -- A flow that is to get more jobs: its number, whether it is sealed and was cancelled, and its time.
 SELECT number, sealed, cancelled, expires FROM flows WHERE id = ?1 AND going = 0;
 
--- name: is_sealed
-SELECT sealed FROM flows WHERE number = ?1;
-
 -- name: any_stored
 SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?1);
 
@@ -69,12 +66,6 @@ UPDATE parts SET total = total + ?2, open = open + ?2, blocked = blocked + ?2 WH
 -- It expires at ?2; ?3: it is sealed.
 UPDATE flows SET expires_at = ?2, sealed = ?3 WHERE number = ?1;
 
--- name: open_roots
--- The first parts of a flow wait for the rest of it no longer.
-UPDATE parts SET waiting = 0
- WHERE flow = ?1 AND waiting > 0
-   AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.flow = parts.flow AND edges.part = parts.number);
-
 -- name: part_ids
 SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
 
@@ -83,7 +74,8 @@ SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
 SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
        parts.total, parts.open, parts.blocked, parts.succeeded, parts.failed, parts.cancelled,
        parts.stopped, parts.skipped, parts.waiting, parts.broken, parts.unneeded,
-       parts.tells_over, parts.tells_broken, parts.tells_unneeded, parts.due, flows.cancelled
+       parts.tells_over, parts.tells_broken, parts.tells_unneeded, parts.due, flows.cancelled,
+       flows.sealed
 
 -- name: parts
 -- include: part_columns
@@ -128,9 +120,11 @@ SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq,
  WHERE parts.id IN (SELECT value FROM json_each(?1));
 
 -- name: waits
--- Whether a part waits for others.
+-- Whether a part waits for others, or for the rest of its flow.
 SELECT EXISTS (SELECT 1 FROM parts JOIN edges ON edges.flow = parts.flow AND edges.part = parts.number
-                WHERE parts.id = ?1);
+                WHERE parts.id = ?1)
+    OR EXISTS (SELECT 1 FROM parts JOIN flows ON flows.number = parts.flow
+                WHERE parts.id = ?1 AND flows.sealed);
 
 -- name: standing
 -- The flow of a part: whether its members are not requeued one by one, and whether another running

@@ -9,7 +9,7 @@ import pytest
 
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import NewJob
-from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.actions import ActionResult, Cancel, Requeue
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import IdConflict
 from windlass.testing._clock import VirtualClock
@@ -24,7 +24,7 @@ from windlass.testing.conformance.flows.steps import (
     start,
     state,
 )
-from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, total
+from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, obeyed, total
 
 __all__ = ["FlowSealConformance", "a_large_flow"]
 
@@ -114,6 +114,36 @@ class FlowSealConformance:
         assert not await storage.flows.extend(plan.id, last, last=True)
         flow = await state(storage, plan)
         assert (flow.state, flow.total, flow.open) == (FlowState.CANCELLED, 2, 0)
+        assert await agree(storage)
+
+    async def test_a_cancelled_job_of_a_sealed_flow_ends_nothing_before_the_flow_is_whole(
+        self, storage: Storage
+    ) -> None:
+        plan, more, last = a_large_flow()
+        await start(storage, plan)
+        await obeyed(storage, Cancel(), *(job.id for job in plan.jobs["row"]))
+        await settle(storage)
+        assert (await state(storage, plan)).state is FlowState.RUNNING
+        assert await claim(storage, 10) == []
+        assert await storage.flows.extend(plan.id, more, last=False)
+        assert await storage.flows.extend(plan.id, last, last=True)
+        assert await run_all(storage) == ["row", "row", "page"]
+        flow = await state(storage, plan)
+        assert (flow.state, flow.open, flow.stopped) == (FlowState.FAILED, 0, 1)
+        assert await agree(storage)
+
+    async def test_a_requeued_job_of_a_sealed_flow_waits_for_the_rest(
+        self, storage: Storage
+    ) -> None:
+        plan, more, last = a_large_flow()
+        await start(storage, plan)
+        job, _ = plan.jobs["row"]
+        await obeyed(storage, Cancel(), job.id)
+        assert await obeyed(storage, Requeue(), job.id) == [ActionResult.DONE]
+        await settle(storage)
+        assert await claim(storage, 10) == []
+        assert await storage.flows.extend(plan.id, [*more, *last], last=True)
+        assert sorted(await run_all(storage)) == sorted(ALL)
         assert await agree(storage)
 
     async def test_a_flow_that_was_never_whole_is_not_retried(self, storage: Storage) -> None:

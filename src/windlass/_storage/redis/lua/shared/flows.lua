@@ -163,23 +163,19 @@ function flows.expect_expiry(flow)
   end
 end
 
--- The first parts of a flow wait for the rest of it no longer.
-function flows.open_roots(flow)
-  local all, keys = flows.all_parts(flow), {}
-  for i, part in ipairs(all) do
-    keys[i] = part.key
-  end
-  for i, plan in ipairs(read_all('HMGET', prefix .. 'plans', keys)) do
-    if #cmsgpack.unpack(plan)[3] == 0 then
-      all[i].waiting = 0
-    end
-  end
+-- Whether nothing of a flow may happen before it is whole.
+function flows.is_held(flow)
+  return flow.sealed and not flow.cancelled
 end
 
 -- Pass on what has changed at a part, as far as parts without jobs pass it on themselves. Nothing else
 -- happens to jobs here: parts that are due now are remembered.
 function flows.spread(first)
   local changed = { first }
+  pending.parts[first.key] = first
+  if flows.is_held(flows.get(first.flow)) then
+    return
+  end
   while #changed > 0 do
     local part = table.remove(changed)
     local flow, before = flows.get(part.flow), part.told

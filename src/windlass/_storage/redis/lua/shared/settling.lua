@@ -234,9 +234,6 @@ function settling.cancel(flow)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
   flows.expect_expiry(flow)
   flows.save(flow)
-  if flow.sealed then
-    flows.open_roots(flow) -- the rest will not come
-  end
   for _, part in ipairs(flows.all_parts(flow)) do
     flows.spread(part)
   end
