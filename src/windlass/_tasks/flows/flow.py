@@ -44,6 +44,8 @@ R = TypeVar("R")
 
 MOST = 1_000_000
 """Jobs of one flow."""
+MOST_PARTS = 10_000
+"""Nodes and maps of one flow. A cancel looks at each of them in one write."""
 
 
 class Flow:
@@ -229,6 +231,8 @@ class Flow:
         self._check_draft()
         if len(self._calls) + len(calls) > MOST:
             raise InvalidArgument(_TOO_MANY)
+        if len(self._parts) >= MOST_PARTS:
+            raise InvalidArgument(_TOO_MANY_PARTS)
         number = len(self._parts)
         stored: Literal["succeeded", "failed"] = "failed" if when == "failed" else "succeeded"
         self._parts.append(NewPart(name=name, task=task, when=stored, after=edges))
@@ -302,6 +306,10 @@ def plan_of(flow: object) -> FlowPlan:
     return flow.plan()
 
 
+_TOO_MANY_PARTS = (
+    f"a flow has at most {MOST_PARTS:,} nodes: add many alike jobs as one group, with flow.map(...), "
+    f"or let jobs add jobs with ctx.then(...)"
+)
 _TOO_MANY = (
     f"a flow has at most {MOST:,} jobs: give each job more items, or let jobs add jobs with "
     f"ctx.then(...)"
