@@ -218,8 +218,9 @@ class DueAndOpen(Rule):
         before, after = change.before, change.after
         if not started(change) or before is None or after is None:
             return
-        # What was due stays so when the clock is set back: the row is marked as ready.
-        if before.due > max(change.at, self.ledger.latest):
+        # A blocked job is due from its turn on, which this very write may have brought. What was due
+        # stays so when the clock is set back: the row is marked as ready.
+        if not before.blocked and before.due > max(change.at, self.ledger.latest):
             early = (before.due - change.at).total_seconds()
             self.ledger.object("15 not before due", f"job {change.job} claimed {early:.3f} s early")
         queue = self.ledger.asked[change.job].queue

@@ -307,8 +307,8 @@ def plan_of(flow: object) -> FlowPlan:
 
 
 _TOO_MANY_PARTS = (
-    f"a flow has at most {MOST_PARTS:,} nodes: add many alike jobs as one group, with flow.map(...), "
-    f"or let jobs add jobs with ctx.then(...)"
+    f"a flow has at most {MOST_PARTS:,} nodes: add many alike jobs as one group, with "
+    f"flow.map(...), or let jobs add jobs with ctx.then(...)"
 )
 _TOO_MANY = (
     f"a flow has at most {MOST:,} jobs: give each job more items, or let jobs add jobs with "
