@@ -92,6 +92,16 @@ function flows.part(key)
   return flows.parts({ key })[1]
 end
 
+-- Whether a part waits for others.
+function flows.waits(key)
+  local waits = cache.waits[key]
+  if waits == nil then
+    waits = #cmsgpack.unpack(redis.call('HGET', prefix .. 'plans', key))[3] > 0
+    cache.waits[key] = waits
+  end
+  return waits
+end
+
 -- All parts of a flow, by number from 1 on.
 function flows.all_parts(flow)
   local keys = {}
@@ -263,10 +273,12 @@ function members.stays_ended(job)
   return holder and holder ~= flow.id and 'key' or nil
 end
 
--- An ended member is open again: it is requeued.
+-- An ended member is open again: it is requeued. It is to be blocked if its part waits for others, which may
+-- be open again or have failed.
 function members.come_back(job)
   members.count(job.part, members.ended_as(job.state), -1)
   members.count(job.part, 'open', 1)
+  job.blocked = flows.waits(job.part)
 end
 
 -- Whether jobs of this part must not start any more.

@@ -144,8 +144,8 @@ local function join_line(job)
   end
 end
 
--- The job waits from now on, due at `due`, and is saved. The line it stood in and the counts are the
--- caller's.
+-- The job waits from now on, due at `due` or blocked, and is saved. The line it stood in and the counts are
+-- the caller's.
 local function stand(job, due)
   if job.finished > 0 then
     drop_ended(ended_as(job), job.queue, { job.id })
@@ -154,7 +154,24 @@ local function stand(job, due)
   mark(job, RESULT, false)
   mark(job, REASON, false)
   save_job(job)
-  join_line(job)
+  if job.blocked then
+    members.block(job)
+  else
+    join_line(job)
+  end
+end
+
+-- An ended job waits again with a fresh budget, ready now; a member that is marked as blocked waits for its turn.
+local function stand_again(job)
+  count(job.queue, job.state, -1)
+  count(job.queue, WAITING, 1)
+  job.most = job.attempt + job.budget
+  job.expires, job.lost = 0, 0
+  misses.forget(job)
+  mark(job, CANCEL, false)
+  mark(job, SOLO, false)
+  mark(job, SPENT, has(job.marks, STARTED))
+  stand(job, job.blocked and job.due or now)
 end
 
 -- A waiting job leaves its line. A blocked one is in none: it is not blocked any more.

@@ -26,21 +26,16 @@ function orders.requeue(job)
   if holder and holder ~= job.id then
     return CONFLICT
   end
-  if job.part then
-    members.come_back(job)
-  end
-  count(job.queue, job.state, -1)
-  count(job.queue, WAITING, 1)
-  job.most = job.attempt + job.budget
-  job.expires, job.lost = 0, 0
-  misses.forget(job)
-  mark(job, CANCEL, false)
-  mark(job, SOLO, false)
-  mark(job, SPENT, has(job.marks, STARTED))
   if key and not holder then
     take_key(job.id, key, period)
   end
-  stand(job, now)
+  if job.part then
+    members.come_back(job)
+  end
+  if job.blocked then
+    hints.tell(job.queue) -- a claim settles its part
+  end
+  stand_again(job)
   return DONE
 end
 

@@ -39,13 +39,14 @@ function settling.placed_record(job)
     .. members.pack(job.part, job.added, false)
 end
 
--- Put jobs that are not blocked any more among the others. Delay and expiry count from now; without a delay
--- a job is ordered by the start of its flow, which has waited that long.
+-- Put jobs that are not blocked any more among the others. Delay and expiry count from now. Without a delay, or
+-- if it has run before, a job is ordered by the start of its flow, which has waited that long.
 function settling.place_all(jobs, flow)
   local asked, kept, ready, expiring = {}, {}, {}, {}
   for _, job in ipairs(jobs) do
     local asks = string.sub(job.asked, -39, -22)
-    job.due = string.byte(asks) == 0 and flow.created or due_of(asks)
+    local at_once = job.attempt > 0 or string.byte(asks) == 0
+    job.due = at_once and flow.created or due_of(asks)
     job.expires = expiry_of(asks)
     if job.kept then
       job.kept = state_record(job)
@@ -165,19 +166,9 @@ function settling.block_again(job, how)
   if special and not holder then
     take_key(job.id, special[1], special[3])
   end
-  drop_ended(ended_as(job), job.queue, { job.id })
-  count(job.queue, job.state, -1)
-  count(job.queue, WAITING, 1)
-  job.state, job.finished, job.tail, job.blocked = WAITING, 0, '', true
-  job.most, job.expires, job.lost = job.attempt + job.budget, 0, 0
-  misses.forget(job)
-  mark(job, CANCEL, false)
-  mark(job, SOLO, false)
-  mark(job, REASON, false)
-  mark(job, SPENT, has(job.marks, STARTED))
-  save_job(job)
-  members.block(job)
   members.count(job.part, 'open', 1)
+  job.blocked = true
+  stand_again(job)
 end
 
 function settling.block_part_again(part, limit)
