@@ -126,7 +126,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- `JobStore.outlook`: as `is_claimable`; if it is not, the next instant in microseconds.
+-- `JobStore.outlook`: as `is_claimable`, or a claim would settle; if not, the next instant in microseconds.
 CREATE OR REPLACE FUNCTION outlook(
     p_at timestamptz, p_queues text[], OUT at timestamptz, OUT claimable boolean,
     OUT next_us bigint
@@ -137,7 +137,7 @@ DECLARE
     v_held queues;
 BEGIN
     at := coalesce(p_at, clock_timestamp());
-    claimable := is_claimable(at, p_queues);
+    claimable := is_claimable(at, p_queues) OR has_due_parts(at);
     IF claimable THEN
         RETURN;
     END IF;

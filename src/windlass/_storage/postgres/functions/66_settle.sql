@@ -206,7 +206,7 @@ DECLARE
     v_seqs bigint[];
     v_many integer;
 BEGIN
-    SELECT f.cancelled, c.blocked, c.stopped + c.skipped AS back,
+    SELECT f.cancelled, f.created_at AS started, c.blocked, c.stopped + c.skipped AS back,
            decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, f.cancelled) AS decision
       INTO v_part
       FROM parts p JOIN flows f ON f.number = p.flow JOIN part_counts c ON c.part = p.id
@@ -226,11 +226,14 @@ BEGIN
         RETURN 0;
     END IF;
     IF v_part.decision = 1 THEN
-        -- In the order of the flow's start: `due` is that. Those with limits are left to the next claim
-        -- to put into their lanes.
+        -- In the order of the flow's start: `due` is that, unless the job has run before. That one is not
+        -- delayed again. Those with limits are left to the next claim to put into their lanes.
         UPDATE jobs j
-           SET due = coalesce(after(p_now, j.delay), j.due),
-               ready = CASE WHEN coalesce(after(p_now, j.delay), j.due) <= p_now AND j.gates IS NULL
+           SET due = CASE WHEN j.attempt > 0 THEN v_part.started
+                          ELSE coalesce(after(p_now, j.delay), j.due) END,
+               ready = CASE WHEN j.gates IS NULL
+                                 AND (j.attempt > 0
+                                      OR coalesce(after(p_now, j.delay), j.due) <= p_now)
                             THEN 1 ELSE 0 END,
                expires_at = after(p_now, j.expires)
          WHERE j.seq = ANY (v_seqs);

@@ -319,9 +319,10 @@ BEGIN
     v_seqs := ARRAY(SELECT j.seq FROM jobs j
                      WHERE j.part = ANY (v_parts) AND j.ready IS NULL AND j.state BETWEEN 3 AND 5
                      ORDER BY j.seq FOR UPDATE);
-    SELECT array_agg(b.part) AS parts, array_agg(b.was) AS was, count(*)::integer AS many
+    SELECT array_agg(b.seq) AS seqs, array_agg(b.part) AS parts, array_agg(b.was) AS was
       INTO v_back
-      FROM (SELECT j.part, least(j.state, 4)::integer AS was, requeue_one(j.seq, p_now) AS holder
+      FROM (SELECT j.seq, j.part, least(j.state, 4)::integer AS was,
+                   requeue_one(j.seq, p_now) AS holder
               FROM (SELECT o.* FROM jobs o
                      WHERE o.seq = ANY (v_seqs) AND o.ready IS NULL AND o.state BETWEEN 3 AND 5
                      ORDER BY o.key, o.seq OFFSET 0) AS j) AS b
@@ -339,9 +340,12 @@ BEGIN
         PERFORM spread_parts(
             v_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = v_flow), p_now);
     END LOOP;
-    IF v_back.many > 0 THEN
+    IF v_back.seqs IS NOT NULL THEN
         PERFORM count_members(
-            p_now, v_back.parts, v_back.was, array_fill(0, ARRAY[v_back.many]));
+            p_now, v_back.parts, v_back.was,
+            ARRAY(SELECT (j.ready = 4)::integer
+                    FROM unnest(v_back.seqs) WITH ORDINALITY AS t (seq, n)
+                    JOIN jobs j ON j.seq = t.seq ORDER BY t.n));
     END IF;
     PERFORM reopen_flow(f.number, p_now) FROM unnest(p_flows) AS f (number);
 END $$;

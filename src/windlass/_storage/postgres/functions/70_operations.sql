@@ -183,14 +183,19 @@ END $$;
 
 -- One ended job waits again, ready now, with a fresh budget; the caller has locked it. A limited one
 -- is put where due ones wait: the next claim puts it into its lane, and so no caller waits for the
--- limits here. The answer: NULL; else the number of the job that holds its key, and nothing changed.
+-- limits here. A member of a part that waits for others, which may be open again or have failed, is
+-- blocked, and settling decides; so is one of a sealed flow. The caller counts members.
+-- The answer: NULL; else the number of the job that holds its key, and nothing changed.
 CREATE OR REPLACE FUNCTION requeue_one(p_seq bigint, p_now timestamptz) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
     v_holder bigint;
 BEGIN
-    SELECT j.key, j.key_window, j.key_period INTO v_job FROM jobs j WHERE j.seq = p_seq;
+    SELECT j.key, j.key_window, j.key_period,
+           EXISTS (SELECT 1 FROM parts p JOIN flows f ON f.number = p.flow
+                    WHERE p.id = j.part AND (p.after <> '{}' OR f.sealed)) AS blocked
+      INTO v_job FROM jobs j WHERE j.seq = p_seq;
     -- A window until the start stays released, whether the job ever started or not.
     IF v_job.key IS NOT NULL AND v_job.key_window <> 'until_started' THEN
         v_holder := take_key(v_job.key, p_seq, after(p_now, v_job.key_period), p_now);
@@ -199,9 +204,11 @@ BEGIN
         END IF;
     END IF;
     UPDATE jobs j
-       SET state = 0, ready = CASE WHEN j.gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
-           due = p_now, max_attempts = j.attempt + j.budget, expires_at = NULL,
-           finished_at = NULL, missed_at = NULL, reason = NULL, cancel_requested = false,
+       SET state = 0, lane = NULL,
+           ready = CASE WHEN v_job.blocked THEN 4 WHEN j.gates IS NULL THEN 1 ELSE 0 END,
+           due = CASE WHEN v_job.blocked THEN j.due ELSE p_now END,
+           max_attempts = j.attempt + j.budget, expires_at = NULL, finished_at = NULL,
+           missed_at = NULL, reason = NULL, cancel_requested = false,
            lost = 0, solo = false, key_spent = true
      WHERE j.seq = p_seq;
     RETURN NULL;

@@ -111,7 +111,6 @@ BEGIN
         IF p_order IN ('requeue', 'discard') THEN
             part := v_job.part;
             was := least(v_job.state, 4);
-            is_now := CASE p_order WHEN 'discard' THEN 4 ELSE 0 END;
         END IF;
     END IF;
     IF answer = 'requested' THEN
@@ -123,8 +122,11 @@ BEGIN
         IF requeue_one(p_seq, p_now) IS NOT NULL THEN
             answer := 'conflict';
             part := NULL;
+            RETURN;
         END IF;
+        is_now := (SELECT (j.ready = 4)::integer FROM jobs j WHERE j.seq = p_seq);
     ELSIF p_order = 'discard' THEN
+        is_now := 4;
         UPDATE jobs j SET state = 5, finished_at = p_now, reason = p_reason WHERE j.seq = p_seq;
     ELSIF p_order = 'run_now' THEN
         PERFORM hasten(ARRAY[p_seq], p_now);
