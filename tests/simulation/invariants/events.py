@@ -34,7 +34,8 @@ def _verb(change: Change) -> str | None:
         return None
     edges = TRANSITIONS[before.state]
     taken: list[Verb] = [verb for verb, state in edges.items() if state is after.state]
-    return taken[0].value
+    # A claim may bring an ended member back, place it and start it.
+    return taken[0].value if taken else Verb.CLAIM.value
 
 
 class Events(Rule):

@@ -218,7 +218,7 @@ class DueAndOpen(Rule):
         before, after = change.before, change.after
         if not started(change) or before is None or after is None:
             return
-        # A blocked job is due from its turn on, which this very write may have brought. What was due
+        # A blocked job is due from its turn on, which this write may have brought. What was due
         # stays so when the clock is set back: the row is marked as ready.
         if not before.blocked and before.due > max(change.at, self.ledger.latest):
             early = (before.due - change.at).total_seconds()
@@ -280,7 +280,8 @@ class Order(Rule):
         for change in taken:
             if change.before is not None:
                 asked = self.ledger.asked[change.job]
-                place = _place(asked, change.before)
+                stood = change.after if change.before.blocked else change.before
+                place = _place(asked, stood or change.before)
                 # Every line is overtaken by its own jobs; the common one by nobody at all.
                 lines = {_line(asked, change.before), (asked.queue, "", False)}
                 for line in lines if not change.before.solo else {_line(asked, change.before)}:
