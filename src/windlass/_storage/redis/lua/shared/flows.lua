@@ -92,11 +92,12 @@ function flows.part(key)
   return flows.parts({ key })[1]
 end
 
--- Whether a part waits for others.
+-- Whether a part waits for others, or for the rest of its flow.
 function flows.waits(key)
   local waits = cache.waits[key]
   if waits == nil then
-    waits = #cmsgpack.unpack(redis.call('HGET', prefix .. 'plans', key))[3] > 0
+    waits = flows.get(string.sub(key, 1, 16)).sealed
+      or #cmsgpack.unpack(redis.call('HGET', prefix .. 'plans', key))[3] > 0
     cache.waits[key] = waits
   end
   return waits
