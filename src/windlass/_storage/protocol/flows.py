@@ -93,7 +93,8 @@ class FlowStore(Protocol):
     Members that wait for other parts are *blocked*: waiting, but in no line of a claim, at any due
     time. Their delay and expiry count from when they are placed. For the actions on jobs:
 
-    - Requeue of an ended member reopens its part, the parts after it and the flow. CONFLICT if
+    - Requeue of an ended member reopens its part, the parts after it and the flow. If its part
+      waits for others, it is blocked, and settling decides about it as about any other. CONFLICT if
       another running flow holds the key of an ended flow. WRONG_STATE for a member that was stopped
       or skipped, because the failed one is to be requeued, and for all members of a cancelled flow,
       because the flow is to be retried.
@@ -142,9 +143,10 @@ class FlowStore(Protocol):
 
         - All jobs of a sealed flow are blocked. ``last`` opens it: from this write on its parts are
           settled, and its ``expires`` counts.
-        - A flow that gets no jobs for `SEALED_FOR` is cancelled. It cannot be retried.
-        - False: the flow was cancelled or deleted, and nothing was stored. Jobs that are stored
-          already are a repeated call: True.
+        - A flow that gets no jobs for `SEALED_FOR` is cancelled. It cannot be retried. Callbacks
+          that were not stored yet never run.
+        - False: the flow was cancelled or deleted, and nothing was stored. If the first of the jobs
+          is stored, the call is a repeated one: True.
         - Errors as from `start`. Jobs with unique keys are not for sealed flows.
         """
         ...
