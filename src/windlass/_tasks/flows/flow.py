@@ -87,7 +87,8 @@ class Flow:
             check_callback(call, which)
 
     def __repr__(self) -> str:
-        return f"<Flow {self.name!r}, {len(self._calls)} jobs>"
+        jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
+        return f"<Flow {self.name!r}, {jobs}>"
 
     def __len__(self) -> int:
         return len(self._calls)
