@@ -463,8 +463,9 @@ class FlowTimeout(WindlassError, TimeoutError):
     """The flow had not ended when the wait ended. It was not stopped."""
 
     def __init__(self, flow_id: str, open_jobs: int) -> None:
+        jobs = "1 job" if open_jobs == 1 else f"{open_jobs:,} jobs"
         super().__init__(
-            f"Flow {flow_id} is still running, with {open_jobs:,} jobs not ended. Wait again with "
+            f"Flow {flow_id} is still running, with {jobs} not ended. Wait again with "
             f"a longer timeout, or ask `windlass flows explain {flow_id}`."
         )
         self.flow_id = flow_id

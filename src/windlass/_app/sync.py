@@ -12,12 +12,14 @@ from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake
 from windlass._core.flows.flow import FlowRecord
 from windlass._core.job.job import JobRecord
+from windlass._core.values.names import shown
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
 from windlass._tasks.flows.flow import Flow
 from windlass._tasks.handle import Job
+from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -87,6 +89,13 @@ class BlockingClient:
 
     def wait(self, run: FlowRun, timeout: timedelta | float | None = None) -> FlowRecord:
         """Wait for the end of a flow like ``await run.wait(timeout)``."""
+        given: object = run
+        if not isinstance(given, FlowRun):
+            message = (
+                f"app.blocking.wait takes the handle of a flow, got {shown(given)}. For an id: "
+                f"app.blocking.wait(app.flow_run(id)). For a job: app.blocking.result(job)"
+            )
+            raise InvalidArgument(message)
         return self.run(run.wait(timeout), instead="run.wait(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:

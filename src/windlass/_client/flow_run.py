@@ -89,7 +89,7 @@ class FlowRun:
     async def wait(self, timeout: timedelta | float | None = None) -> FlowRecord:
         """Wait until all of its jobs have ended, and return the flow.
 
-        ``timeout``: seconds or a timedelta; ResultTimeout after that, and the flow is not stopped.
+        ``timeout``: seconds or a timedelta; FlowTimeout after that, and the flow is not stopped.
         """
         return await self._client.wait_for_flow(self.id, timeout)
 

@@ -29,6 +29,7 @@ from windlass._core.values.payload import decode_any, encode_any
 from windlass._observe.current_run import RUN, job_fields
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.cancel_token import MOST_ADDED, CancelToken, too_many_added
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.services import Services
 from windlass.errors import InvalidArgument, WindlassError
 
@@ -269,6 +270,13 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         """
         if len(calls) > MOST_ADDED:
             raise InvalidArgument(too_many_added(len(calls)))
+        given: tuple[object, ...] = calls
+        if any(isinstance(one, Flow) for one in given):
+            message = (
+                "ctx.then takes calls, not flows: start the flow in the task with "
+                "await app.start(flow), and give it a key=, so that a retry does not start another"
+            )
+            raise InvalidArgument(message)
         self.cancelled.add(self._host.make_jobs(self.claimed, calls))
 
     def previous_run(self) -> PreviousRunLookup:

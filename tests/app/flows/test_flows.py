@@ -247,7 +247,7 @@ async def test_waiting_for_a_flow_ends_with_it_or_with_the_timeout() -> None:
     flow = Flow("waits")
     flow.add(tell.call("a"))
     run = await app.start(flow)
-    with pytest.raises(FlowTimeout, match="1 jobs not ended"):
+    with pytest.raises(FlowTimeout, match="1 job not ended"):
         await run.wait(0.01)
     async with app.worker():
         assert (await run.wait(30)).state is FlowState.SUCCEEDED

@@ -9,6 +9,7 @@ import pytest
 
 from tests.app.flows.shop import (
     add_up,
+    adds_a_flow,
     app,
     blocks_the_loop,
     describe,
@@ -21,7 +22,7 @@ from tests.app.flows.shop import (
     untyped,
 )
 from windlass import Flow, ended
-from windlass.errors import InvalidArgument, KeyConflict, PayloadError
+from windlass.errors import InvalidArgument, JobFailed, KeyConflict, PayloadError
 from windlass.testing import drain
 
 __all__ = ["empty_store"]
@@ -126,6 +127,7 @@ def test_results_of_the_wrong_type_are_refused() -> None:
         ),
         (lambda: number.then(blocks_the_loop), r"takes Results\[int\]"),
         (lambda: number.then(double, 5), "Extra positional arguments"),
+        (lambda: flow.map(double, [1], after=number), r"use flow\.map_calls\(calls, after=…\)"),
     ]
     for wrong, why in mistakes:
         with pytest.raises(PayloadError, match=why):
@@ -134,6 +136,7 @@ def test_results_of_the_wrong_type_are_refused() -> None:
 
 def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
     flow: Any = Flow("options")
+    blocking: Any = app.blocking
     node, rows = flow.add(double.call(1)), flow.map(double, [1])
     group = flow.group("group")
     inner = group.group("inner")
@@ -149,6 +152,15 @@ def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
         (lambda: inner.add(double.call(1), after=ended(group)), "cannot wait for group 'group'"),
         (lambda: f"{node.result}", "not known before"),
         (lambda: list(rows.results), "not known before"),
+        (lambda: flow.add(double.call(1), when="failed"), "needs something to wait for"),
+        (lambda: flow.map_calls([double.call(1)], when="ended"), "needs something to wait for"),
+        (lambda: node.then(double.call(1)), "then takes a task and its other arguments"),
+        (lambda: flow.map(double, 5), r"flow\.map takes a task and its items, got 5"),
+        (lambda: flow.map_calls(5), r"flow\.map_calls takes calls"),
+        (lambda: ended(flow), "ended takes a node or a group"),
+        (lambda: flow.add(double.call(1), name="end"), "cannot be 'end'"),
+        (lambda: flow.group("on_ended"), "cannot be 'on_ended'"),
+        (lambda: blocking.wait("0" * 32), r"app\.flow_run\(id\)"),
     ]
     for wrong, why in mistakes:
         with pytest.raises(InvalidArgument, match=why):
@@ -210,6 +222,13 @@ async def test_handles_refuse_nodes_of_other_flows() -> None:
         await run.result(rows)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="takes a Flow"):
         await app.start(double.call(1))  # type: ignore[arg-type]
+
+
+async def test_a_job_starts_a_flow_and_does_not_add_it() -> None:
+    job = await adds_a_flow.enqueue()
+    await drain(app)
+    with pytest.raises(JobFailed, match=r"await app\.start\(flow\), and give it a key="):
+        await job.result(timeout=1)
 
 
 async def test_a_full_flow_has_room_for_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:

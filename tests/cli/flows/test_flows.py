@@ -6,10 +6,12 @@ import pytest
 
 from tests.cli.fixtures import Desk
 from windlass import Flow
+from windlass._cli.flows.answers import answer_text
 from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
 from windlass._core.flows.flow import Edge, FlowRecord, FlowState, NewPart, PartKind, PartRecord
 from windlass._core.flows.plan import complete
 from windlass._core.job.job import FlowId
+from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowGraph
 from windlass.testing._clock import START
 
@@ -34,9 +36,9 @@ def test_flows_are_listed_and_shown(everywhere: Desk) -> None:
     (row,) = desk("flows", "list").rows
     assert row[1:6] == ["import", "running", "2", "0", "0"]
     shown = desk("flows", "show", flow)
-    assert [line.split()[:2] for line in shown.out.splitlines()[-2:]] == [
-        ["first", "active"],
-        ["second", "blocked"],
+    assert [line.split()[:3] for line in shown.out.splitlines()[-2:]] == [
+        ["0", "first", "active"],
+        ["1", "second", "blocked"],
     ]
     parts = desk("flows", "show", flow, "--json").json["parts"]
     assert [part["name"] for part in parts] == ["first", "second", "end"]
@@ -45,9 +47,14 @@ def test_flows_are_listed_and_shown(everywhere: Desk) -> None:
 
 def test_a_flow_is_cancelled_and_retried(everywhere: Desk) -> None:
     desk = everywhere
+    to = f"jobs requeue --url {desk.url} JOB`"
     flow, _ = a_chain(desk)
+    still = desk("flows", "retry", flow)
+    assert still.code == 1
+    assert f"still runs: wait for its end, or requeue single jobs with `windlass {to}" in still.err
     assert desk("flows", "cancel", flow, "--yes").out == (
-        f"Flow {flow} is cancelled. Running jobs are asked to stop.\n"
+        f"Cancel requested for flow {flow}, with 2 jobs not ended. Workers cancel waiting jobs and "
+        f"ask running ones to stop.\n"
     )
     desk.work()
     assert desk("flows", "list", "--json").json[0]["state"] == "cancelled"
@@ -57,9 +64,37 @@ def test_a_flow_is_cancelled_and_retried(everywhere: Desk) -> None:
     assert desk("flows", "retry", flow, "--json").json == {"flow": flow, "answer": "done"}
     desk.work()
     assert desk("flows", "list", "--json").json[0]["state"] == "succeeded"
-    assert desk("flows", "retry", flow).code == 1
+    ended = desk("flows", "retry", flow)
+    assert (ended.code, "has succeeded: there is nothing to retry" in ended.err) == (1, True)
     whats = [record["what"] for record in desk("audit", "--json").json]
     assert whats[:2] == ["flows.retry", "flows.cancel"]
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "said"),
+    [
+        (FlowState.CANCELLED, True, "was never stored whole, so none of its jobs has run: start"),
+        (FlowState.RUNNING, True, "is being cancelled: wait for its end."),
+        (
+            FlowState.RUNNING,
+            False,
+            f"`windlass flows cancel {'0' * 32}`, then start the flow again",
+        ),
+    ],
+)
+def test_a_flow_that_is_not_stored_whole_cannot_be_retried(
+    state: FlowState, *, asked: bool, said: str
+) -> None:
+    flow = FlowRecord(
+        id=FlowId("0" * 32),
+        number=1,
+        name="f",
+        state=state,
+        created_at=START,
+        cancel_requested=asked,
+        sealed=True,
+    )
+    assert said in answer_text("retry", ActionResult.WRONG_STATE, flow)
 
 
 def test_counts_are_compared_with_the_jobs(everywhere: Desk) -> None:
@@ -127,14 +162,18 @@ def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
         refused = desk("jobs", words[0], second, *words[1:])
         assert refused.code == 1
         assert f"it waits for other jobs of its flow {flow}" in refused.err
-    assert desk("jobs", "edit", second, "--priority", "3").code == 0
+    edited = desk("jobs", "edit", second, "--priority", "3")
+    said = f"Job {second} runs after other jobs of its flow, on bank, priority 3.\n"
+    assert (edited.code, edited.out) == (0, said)
     assert "which is deleted as a whole" in desk("jobs", "delete", second, "--yes").err
     desk("jobs", "cancel", first, "--yes")
     desk.work()
     (cause,) = desk("jobs", "explain", second, "--json").json["causes"]
     assert "Its flow cancelled it" in cause["sentence"]
     assert "after first, which failed" in cause["sentence"]
-    assert "Requeue the job that failed, or " in desk("jobs", "requeue", second).err
+    refused = desk("jobs", "requeue", second)
+    retry = f"`windlass flows retry --url {desk.url} {flow}`"
+    assert f"Requeue the job that failed, or {retry}" in refused.err
     assert desk("jobs", "requeue", first).code == 0
     desk.work()
     assert desk("flows", "show", flow, "--json").json["state"] == "succeeded"
@@ -147,7 +186,7 @@ def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
 def graph() -> FlowGraph:
     asked = [
         NewPart(name="rows", task="row"),
-        NewPart(name='say "hi"', after=(Edge(0),)),
+        NewPart(name='say "<hi>"\n', after=(Edge(0),)),
         NewPart(name="audit", after=(Edge(0, strict=False),), when="failed"),
     ]
     callback = NewPart(name="on_ended", after=(Edge(0, strict=False),))
@@ -187,9 +226,10 @@ def test_a_graph_is_drawn_as_text(graph: FlowGraph) -> None:
 def test_a_graph_is_drawn_for_graphviz_and_mermaid(graph: FlowGraph) -> None:
     dot, mermaid = "\n".join(as_dot(graph)), "\n".join(as_mermaid(graph))
     assert "p0 -> p1;" in dot
-    assert "p0 -> p2 [style=dashed];" in dot
-    assert r'label="say \"hi\"\n0 of 3 ended"' in dot
+    assert 'p0 -> p2 [style=dashed, label="on failure"];' in dot
+    assert "p3 -> p4 [style=dashed];" in dot
+    assert r'label="say \"<hi>\"\n\n0 of 3 ended"' in dot
     assert "p0 --> p1" in mermaid
-    assert "p0 -.-> p2" in mermaid
-    assert "say #quot;hi#quot;" in mermaid
+    assert "p0 -. on failure .-> p2" in mermaid
+    assert r"say #34;#60;hi#62;#34;\n" in mermaid
     assert "p3 -.-> p4" in mermaid  # the end, and the callback after it

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
 from windlass._core.flows.flow import FlowRecord, PartRecord
-from windlass._core.job.job import FlowId, JobRecord
+from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, State
 from windlass._observe.log import error_in_one_line, printable
-from windlass._storage.protocol.flows import FlowGraph
+from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._storage.protocol.storage import Storage
 
 __all__ = [
     "FlowFacts",
     "blocked_cause",
     "ended_by_flow",
+    "failed_job",
     "gather_flow",
+    "is_incomplete",
     "open_job",
     "sealed_cause",
 ]
 
-_DEEP = 5
-"""Parts that are followed: a longer way says no more."""
 _REASONS = ("not needed", "its flow was cancelled", "what it waits for failed")
 """Of members that their flow has ended, besides "after …, which failed"."""
-_LOOKS = 4
-"""Pages of a part among which an open job is looked for."""
+_PAGES = 50
+"""Pages of a part among which a job is looked for: of 500 jobs each, so 25,000 jobs."""
 
 
 def ended_by_flow(job: JobRecord) -> bool:
     """Return whether a member was ended before its turn: stopped, or not needed."""
-    if job.flow is None or job.reason is None:
+    return job.flow is not None and _is_of_flow(job.reason)
+
+
+def _is_of_flow(reason: str | None) -> bool:
+    if reason is None:
         return False
-    failed = job.reason.startswith("after ") and job.reason.endswith(", which failed")
-    return failed or job.reason in _REASONS
+    failed = reason.startswith("after ") and reason.endswith(", which failed")
+    return failed or reason in _REASONS
 
 
 class FlowFacts(msgspec.Struct, frozen=True):
@@ -57,10 +61,7 @@ async def gather_flow(storage: Storage, job: JobRecord) -> FlowFacts | None:
         return None
     path: list[PartRecord] = []
     part, is_open = graph.parts[job.flow.part], _open_parts(graph.parts)
-    for _ in range(_DEEP):
-        open_ones = [graph.parts[edge.part] for edge in part.after if is_open[edge.part]]
-        if not open_ones:
-            break
+    while open_ones := [graph.parts[edge.part] for edge in part.after if is_open[edge.part]]:
         # One whose jobs may run, if there is one: the others wait for something in turn.
         part = next((one for one in open_ones if one.blocked < one.open), open_ones[0])
         path.append(part)
@@ -78,17 +79,48 @@ def _open_parts(parts: Sequence[PartRecord]) -> list[bool]:
 
 async def open_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobRecord | None:
     """Return a job of a part that has not ended, of those that were given; None: none was found."""
+    job = await _first_member(storage, flow, part, lambda one: one.state not in TERMINAL)
+    if job is None:
+        return None
+    (found,) = await storage.admin.get([job])
+    return found
+
+
+async def failed_job(storage: Storage, flow: FlowId, part: PartRecord) -> JobId | None:
+    """Return a job of a part that failed, or else one that was cancelled or expired. Jobs that the
+    flow itself ended are no cause. None: none was found.
+    """
+    job = None
+    if part.failed:
+        job = await _first_member(storage, flow, part, lambda one: one.state is State.FAILED)
+    if job is None and part.cancelled:
+        job = await _first_member(storage, flow, part, _is_cancelled)
+    return job
+
+
+def _is_cancelled(member: Member) -> bool:
+    ended = member.state in (State.CANCELLED, State.DISCARDED)
+    return ended and not _is_of_flow(member.reason)
+
+
+async def _first_member(
+    storage: Storage, flow: FlowId, part: PartRecord, wanted: Callable[[Member], bool]
+) -> JobId | None:
     after = 0
-    for _ in range(_LOOKS):
+    for _ in range(_PAGES):
         page = await storage.flows.members(flow, part.number, after=after)
-        for one in page:
-            if one.state not in TERMINAL:
-                (found,) = await storage.admin.get([one.id])
-                return found
         if not page:
             return None
+        for one in page:
+            if wanted(one):
+                return one.id
         after = page[-1].seq
     return None
+
+
+def is_incomplete(flow: FlowRecord) -> bool:
+    """Return whether a flow still waits for the rest of its jobs."""
+    return flow.sealed and not flow.cancel_requested and flow.ended_at is None
 
 
 def sealed_cause(flow: FlowRecord) -> Cause:
@@ -102,14 +134,15 @@ def sealed_cause(flow: FlowRecord) -> Cause:
         sentence=said,
         evidence={"total": flow.total},
         until=flow.expires_at,
-        fix="Wait for app.start. If its process died, start the flow again: Windlass cancels "
-        "this one an hour after its last jobs came",
+        fix="Wait for app.start. If its process died, cancel the flow: "
+        f"{shell_command('flows', 'cancel', flow.id)}; then start it again. Its key is held until "
+        "then. Windlass itself cancels it an hour after its last jobs came",
     )
 
 
 def blocked_cause(job: JobRecord, facts: FlowFacts | None) -> Cause:
     """Say what a blocked job waits for, and what holds that."""
-    if facts is not None and facts.graph.flow.sealed:
+    if facts is not None and is_incomplete(facts.graph.flow):
         return sealed_cause(facts.graph.flow)
     if facts is None or not facts.path:
         return Cause(

@@ -9,10 +9,9 @@ import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
 from windlass._admin.explain.explain import explain_job
-from windlass._admin.explain.flows import open_job, sealed_cause
+from windlass._admin.explain.flows import failed_job, is_incomplete, open_job, sealed_cause
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
-from windlass._core.job.state import State
 from windlass._observe.log import printable
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.storage import Storage
@@ -21,8 +20,7 @@ __all__ = ["FlowExplanation", "explain_flow"]
 
 _MOST = 5
 """Parts that are followed: more would say no more."""
-_LOOKS = 4
-"""Pages of a part among which a failed job is looked for."""
+_START_AGAIN = "Draw the flow and start it again, with app.start(flow)"
 
 
 class FlowExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,23 +30,24 @@ class FlowExplanation(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """The store's now when it was asked."""
     causes: Sequence[Cause]
-    """In the order of its parts. Never empty."""
+    """What it waits for, then what failed, each in the order of its parts. Never empty."""
 
 
 async def explain_flow(session: AdminSession, graph: FlowGraph) -> FlowExplanation:
     """Explain a flow by the jobs that it waits for, or that failed."""
     storage, flow = await session.storage(), graph.flow
-    causes = [await _failed(session, storage, graph, part) for part in _with_failures(graph)]
+    causes: list[Cause] = []
+    if flow.cancel_requested:
+        causes.append(_cancelled(flow))
     if flow.state is FlowState.RUNNING:
         front = [part for part in graph.parts if part.open > part.blocked][:_MOST]
         causes += [await _open(session, storage, flow, part) for part in front]
         if not front:
-            causes.append(sealed_cause(flow) if flow.sealed else _settling(flow))
-    if flow.cancel_requested:
-        causes.insert(0, _cancelled(flow))
-    elif flow.state is FlowState.SUCCEEDED:
+            causes.append(sealed_cause(flow) if is_incomplete(flow) else _settling(flow))
+    if flow.state is FlowState.SUCCEEDED:
         said = f"It has succeeded: {plural(flow.total, 'job')}, all ended."
-        causes.insert(0, Cause(code="flow_succeeded", sentence=said))
+        causes.append(Cause(code="flow_succeeded", sentence=said))
+    causes += [await _failed(session, storage, graph, part) for part in _with_failures(graph)]
     return FlowExplanation(flow=flow, at=await storage.now(), causes=causes)
 
 
@@ -83,33 +82,26 @@ async def _failed(
     said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     said = f"Of {plural(part.total, 'job')} of {printable(part.name)}, {said}."
     evidence = {"part": part.number, "name": part.name, **_numbers(part)}
-    job = await _failed_job(storage, graph.flow, part) if part.failed else None
+    job = await failed_job(storage, graph.flow.id, part)
     if job is not None:
         cause = (await explain_job(session, job)).causes[0]
         said += f" Job {job}: {cause.sentence}"
         evidence |= {"job": job, "cause": cause.code}
-    retry = "" if graph.flow.state is FlowState.RUNNING else graph.flow.id
-    fix = shell_command("flows", "retry", retry) if retry else ""
-    if not fix and job is not None:
-        fix = shell_command("jobs", "requeue", job)
+    fix = _run_again(graph.flow, job)
     return Cause(code="part_failed", sentence=said, evidence=evidence, fix=fix)
+
+
+def _run_again(flow: FlowRecord, job: str | None) -> str:
+    """Return how what failed runs again, where it can."""
+    if flow.state is not FlowState.RUNNING:
+        return _START_AGAIN if flow.sealed else shell_command("flows", "retry", flow.id)
+    if job is None or flow.cancel_requested:  # members of a cancelled flow cannot be requeued
+        return ""
+    return shell_command("jobs", "requeue", job)
 
 
 def _numbers(part: PartRecord) -> dict[str, int]:
     return {"failed": part.failed, "cancelled": part.cancelled, "total": part.total}
-
-
-async def _failed_job(storage: Storage, flow: FlowRecord, part: PartRecord) -> str | None:
-    after = 0
-    for _ in range(_LOOKS):
-        page = await storage.flows.members(flow.id, part.number, after=after)
-        for one in page:
-            if one.state is State.FAILED:
-                return one.id
-        if not page:
-            return None
-        after = page[-1].seq
-    return None
 
 
 def _cancelled(flow: FlowRecord) -> Cause:
@@ -119,7 +111,9 @@ def _cancelled(flow: FlowRecord) -> Cause:
     if flow.state is FlowState.RUNNING:
         said += f" Not ended yet: {plural(flow.open, 'job')}."
         return Cause(code="flow_cancelled", sentence=said, evidence={"open": flow.open})
-    fix = shell_command("flows", "retry", flow.id)
+    if flow.sealed:
+        said += " Not all of its jobs were stored, so none has run and it cannot be retried."
+    fix = _run_again(flow, None)
     return Cause(code="flow_cancelled", sentence=said, evidence={"open": 0}, fix=fix)
 
 

@@ -95,7 +95,7 @@ def list_flows(
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a flow and its parts."""
     from windlass._cli.flows.graphs import counts_of, waits_for
-    from windlass._cli.output.tables import print_json, print_pairs, print_table
+    from windlass._cli.output.tables import NUMBER, print_json, print_pairs, print_table
     from windlass._core.flows.flow import PartKind
     from windlass._core.flows.part_state import part_states
 
@@ -110,6 +110,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     states = part_states(flow, found.parts)
     rows = [
         (
+            str(part.number),
             part.name,
             states[part.number].value,
             counts_of(part),
@@ -119,7 +120,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         for part in found.parts
         if part.kind is not PartKind.END
     ]
-    print_table(("part", "state", "jobs", "task", "after"), rows)
+    print_table((f"{NUMBER}#", "part", "state", "jobs", "task", "after"), rows)
     return 0
 
 
@@ -224,6 +225,7 @@ def retry(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 @json_option
 def recount(target: str | None, url: str | None, *, as_json: bool, repair: bool) -> int:
     """Compare the counts of all flows with their jobs. Exit code 1 if some do not agree."""
+    from windlass._admin.explain.cause import plural
     from windlass._cli.output.tables import print_json
 
     async def question(app: Windlass) -> list[str]:
@@ -235,8 +237,10 @@ def recount(target: str | None, url: str | None, *, as_json: bool, repair: bool)
     else:
         for line in wrong:
             click.echo(line)
-        done = " They are corrected." if repair and wrong else ""
-        click.echo(f"{len(wrong):,} counts do not agree.{done}" if wrong else "All counts agree.")
+        done = " Corrected." if repair else ""
+        verb = "does" if len(wrong) == 1 else "do"
+        said = f"{plural(len(wrong), 'count')} {verb} not agree.{done}"
+        click.echo(said if wrong else "All counts agree.")
     return 1 if wrong and not repair else 0
 
 
@@ -255,31 +259,25 @@ def _read(words: tuple[str, ...], url: str | None) -> tuple[FlowGraph, datetime]
 def _act(
     words: tuple[str, ...], url: str | None, action: Literal["cancel", "retry"], *, as_json: bool
 ) -> int:
+    from windlass._admin.explain.cause import with_target
+    from windlass._cli.flows.answers import answer_text
     from windlass._cli.output.tables import print_json
 
     where, flow = target_and_name(words, url, "flow")
 
-    async def act(app: Windlass) -> ActionResult:
+    async def act(app: Windlass) -> tuple[ActionResult, FlowRecord]:
         admin = app.admin.flows
-        return await (admin.cancel(flow) if action == "cancel" else admin.retry(flow))
+        answer = await (admin.cancel(flow) if action == "cancel" else admin.retry(flow))
+        return answer, (await admin.get(flow)).flow
 
-    answer = run_on_target(where, act)
+    answer, after = run_on_target(where, act)
+    done = answer.value == "done"
     if as_json:
         print_json({"flow": flow, "answer": answer.value})
     else:
-        done = answer.value == "done"
-        said = _SAID[action, answer.value].format(flow=flow)
+        said = with_target(answer_text(action, answer, after), where.target, where.url)
         click.echo(said if done else f"Error: {said}", err=not done)
-    return 0 if answer.value == "done" else 1
-
-
-_SAID = {
-    ("cancel", "done"): "Flow {flow} is cancelled. Running jobs are asked to stop.",
-    ("cancel", "wrong_state"): "Flow {flow} has ended: there is nothing to cancel.",
-    ("retry", "done"): "Flow {flow} runs again: jobs that failed wait for a worker.",
-    ("retry", "wrong_state"): "Flow {flow} runs or has succeeded: there is nothing to retry.",
-    ("retry", "conflict"): "Another running flow has the key of flow {flow}: wait for its end.",
-}
+    return 0 if done else 1
 
 
 # --- telling --------------------------------------------------------------------------------------

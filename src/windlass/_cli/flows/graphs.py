@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from windlass._core.flows.flow import PartKind
 from windlass._core.flows.part_state import part_states
@@ -25,6 +25,21 @@ _COLOURS = {
     "blocked": "#757575",
     "skipped": "#bdbdbd",
 }
+
+_Line = Literal["success", "failure", "any end"]
+"""On which end of the first part the second one runs."""
+_DOT_LINES: dict[_Line, str] = {
+    "success": "",
+    "failure": ' [style=dashed, label="on failure"]',
+    "any end": " [style=dashed]",
+}
+_MERMAID_LINES: dict[_Line, str] = {
+    "success": "-->",
+    "failure": "-. on failure .->",
+    "any end": "-.->",
+}
+_MERMAID = {ord(sign): f"#{ord(sign)};" for sign in '#&"<>`'}
+"""Signs that have a meaning in a label, and the codes to write instead."""
 
 
 def counts_of(part: PartRecord) -> str:
@@ -66,8 +81,8 @@ def as_dot(graph: FlowGraph) -> Iterator[str]:
     for part in _shown(parts):
         label = json.dumps(f"{part.name}\n{counts_of(part)}", ensure_ascii=False)
         yield f'  p{part.number} [label={label}, fillcolor="{_COLOURS[states[part.number]]}"];'
-    for before, after, strict in _edges(parts):
-        yield f"  p{before} -> p{after}{'' if strict else ' [style=dashed]'};"
+    for before, after, kind in _edges(parts):
+        yield f"  p{before} -> p{after}{_DOT_LINES[kind]};"
     yield "}"
 
 
@@ -76,10 +91,10 @@ def as_mermaid(graph: FlowGraph) -> Iterator[str]:
     parts, states = graph.parts, part_states(graph.flow, graph.parts)
     yield "flowchart LR"
     for part in _shown(parts):
-        name = part.name.replace('"', "#quot;")
+        name = printable(part.name).translate(_MERMAID)
         yield f'  p{part.number}["{name}<br/>{counts_of(part)}"]'
-    for before, after, strict in _edges(parts):
-        yield f"  p{before} {'-->' if strict else '-.->'} p{after}"
+    for before, after, kind in _edges(parts):
+        yield f"  p{before} {_MERMAID_LINES[kind]} p{after}"
     for part in _shown(parts):
         yield f"  style p{part.number} fill:{_COLOURS[states[part.number]]},color:#fff"
 
@@ -90,7 +105,7 @@ def _shown(parts: Sequence[PartRecord]) -> Iterator[PartRecord]:
     return (part for part in parts if part.kind is not PartKind.END or part.number in told)
 
 
-def _edges(parts: Sequence[PartRecord]) -> Iterator[tuple[int, int, bool]]:
+def _edges(parts: Sequence[PartRecord]) -> Iterator[tuple[int, int, _Line]]:
     shown = {part.number for part in _shown(parts)}
     followed = {edge.part for part in parts if part.kind is not PartKind.END for edge in part.after}
     for part in parts:
@@ -98,4 +113,5 @@ def _edges(parts: Sequence[PartRecord]) -> Iterator[tuple[int, int, bool]]:
             # The end waits for all; lines from the last ones are enough.
             last = part.kind is not PartKind.END or edge.part not in followed
             if part.number in shown and last:
-                yield edge.part, part.number, edge.strict
+                kind: _Line = "success" if edge.strict else "any end"
+                yield edge.part, part.number, "failure" if part.when == "failed" else kind

@@ -259,6 +259,8 @@ def edit(
     async def single(app: Windlass, name: str) -> str:
         at = instant(await app.admin.storage.now())
         job = await app.admin.jobs.edit(name, due=at, priority=priority, queue=to_queue)
+        if job.blocked:
+            return f"runs after other jobs of its flow, on {job.queue}, priority {job.priority}"
         return f"is due at {job.due:%Y-%m-%d %H:%M:%S} UTC on {job.queue}, priority {job.priority}"
 
     return _carry_out(words, given, _JobActionCommand("Edit {}", single, many, asks=False))
@@ -282,7 +284,7 @@ def _carry_out(words: tuple[str, ...], given: Mapping[str, Any], wish: _JobActio
     async def each(app: Windlass) -> list[ShownActionResult]:
         return [await _one(app, name, wish.single) for name in names]
 
-    return print_action_results(run_on_target(where, each), as_json=given["as_json"])
+    return print_action_results(run_on_target(where, each), where, as_json=given["as_json"])
 
 
 def _for_all(words: tuple[str, ...], given: Mapping[str, Any], wish: _JobActionCommand) -> int:

@@ -216,8 +216,11 @@ def print_explanation(told: Explanation, where: Target, *, as_json: bool) -> Non
 # --- actions --------------------------------------------------------------------------------------
 
 
-def print_action_results(answers: Sequence[ShownActionResult], *, as_json: bool) -> int:
+def print_action_results(
+    answers: Sequence[ShownActionResult], where: Target, *, as_json: bool
+) -> int:
     """Print each result. Return the exit code: 0 if all actions were carried out."""
+    from windlass._admin.explain.cause import with_target
     from windlass._cli.output.tables import print_json
     from windlass._observe.log import printable
 
@@ -230,7 +233,7 @@ def print_action_results(answers: Sequence[ShownActionResult], *, as_json: bool)
         )
     else:
         for one in answers:
-            said = printable(one.said)
+            said = printable(with_target(one.said, where.target, where.url))
             click.echo(said if one.done else f"Error: {said}", err=not one.done)
     return IN_ORDER if all(one.done for one in answers) else COULD_NOT_START
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windlass._core.flows.flow import Edge, NewPart, PartKind
 
-__all__ = ["complete"]
+__all__ = ["END", "complete"]
 
 END = "end"
 """The name of the part that every flow ends with."""

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass._core.flows.flow import Edge, NewPart, PartKind
 from windlass._core.flows.pending import has_pending, wanted_in
-from windlass._core.flows.plan import complete
+from windlass._core.flows.plan import END, complete
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.instants import duration
 from windlass._core.values.names import check_text, shown
@@ -31,7 +31,7 @@ from windlass._tasks.flows.node import (
 )
 from windlass._tasks.flows.plan import FlowPlan, check_call, check_callback
 from windlass._tasks.options import JobOptions, check_priority
-from windlass.errors import InvalidArgument
+from windlass.errors import InvalidArgument, PayloadError
 
 if TYPE_CHECKING:
     from windlass._tasks.task import BoundTask, Task
@@ -46,6 +46,8 @@ MOST = 1_000_000
 """Jobs of one flow."""
 MOST_PARTS = 10_000
 """Nodes and maps of one flow. A cancel looks at each of them in one write."""
+_RESERVED = (END, "on_succeeded", "on_failed", "on_ended")
+"""The names of the parts that a flow adds itself."""
 
 
 class Flow:
@@ -89,7 +91,8 @@ class Flow:
             check_callback(call, which)
 
     def __repr__(self) -> str:
-        return f"<Flow {self.name!r}, {len(self._calls)} jobs>"
+        jobs = "1 job" if len(self) == 1 else f"{len(self)} jobs"
+        return f"<Flow {self.name!r}, {jobs}>"
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -108,7 +111,7 @@ class Flow:
         one does not; "ended" runs it however they end; "failed" runs it if one of them fails.
         """
         check_call(call, "Flow.add")
-        title = call.task.name if name is None else _title(name, "the name of a node")
+        title = call.task.name if name is None else _part_name(name, "the name of a node")
         part = self._part(title, call.task.name, [call], self._edges(after, when, [call]), when)
         job = self._calls[-1][1]
         return Node(self, part, job, title, call.task.codec.returns)
@@ -122,7 +125,18 @@ class Flow:
     ) -> Group[R]:
         """Add one job per item, which is its first argument. They run side by side."""
         self._check_draft()
-        calls = self._as_many((task.call(item, *args, **kwargs) for item in items), items)
+        _check_many(items, "flow.map takes a task and its items")
+        try:
+            calls = self._as_many((task.call(item, *args, **kwargs) for item in items), items)
+        except PayloadError as error:
+            meant = [name for name in ("after", "when", "name") if name in kwargs]
+            if not meant:
+                raise
+            message = (
+                f"{error}. flow.map passes keywords to the task: use "
+                f"flow.map_calls(calls, {meant[0]}=…)"
+            )
+            raise PayloadError(message) from error
         return self._map(calls, (), "succeeded", task.name)
 
     def map_calls(
@@ -135,6 +149,7 @@ class Flow:
     ) -> Group[R]:
         """Add calls of one task as a group. Like `map`, with ``after``, ``when`` and ``name``."""
         self._check_draft()
+        _check_many(calls, "flow.map_calls takes calls made by task.call(...)")
         every = self._as_many(calls, calls)
         for call in every:
             check_call(call, "Flow.map_calls")
@@ -143,7 +158,7 @@ class Flow:
     def group(self, name: str) -> Group[Any]:
         """Make an empty group, to which you add jobs that others wait for as one."""
         self._check_draft()
-        return Group(self, _title(name, "the name of a group"))
+        return Group(self, _part_name(name, "the name of a group"))
 
     def plan(self) -> FlowPlan:
         """Return what is to be stored."""
@@ -213,7 +228,7 @@ class Flow:
         task = next(iter(tasks.values())) if len(tasks) == 1 else None
         title = f"group {len(self._parts)}" if task is None else task.name
         if name is not None:
-            title = _title(name, "the name of a group")
+            title = _part_name(name, "the name of a group")
         edges = self._edges(after, when, calls)
         part = self._part(title, "" if task is None else task.name, calls, edges, when)
         if task is None:
@@ -264,6 +279,9 @@ class Flow:
             edges[upstream.part] = edges.get(upstream.part, False) or strict
         for number in self._sources(calls):
             edges.setdefault(number, when != "ended")  # unless after= said how it matters
+        if when != "succeeded" and not edges:
+            message = f"when={when!r} needs something to wait for: name nodes or groups in after="
+            raise InvalidArgument(message)
         return tuple(Edge(number, strict) for number, strict in sorted(edges.items()))
 
     def _check_upstream(self, upstream: object) -> None:
@@ -330,6 +348,19 @@ def _title(value: str, what: str) -> str:
         message = f"{what} must not be empty"
         raise InvalidArgument(message)
     return value
+
+
+def _part_name(value: str, what: str) -> str:
+    if _title(value, what) in _RESERVED:
+        message = f"{what} cannot be {value!r}, which every flow uses itself: choose another one"
+        raise InvalidArgument(message)
+    return value
+
+
+def _check_many(given: object, takes: str) -> None:
+    if not isinstance(given, Iterable):
+        message = f"{takes}, got {shown(given)}"
+        raise InvalidArgument(message)
 
 
 def _with_priority(calls: Sequence[Call[R]], priority: int) -> list[Call[R]]:

@@ -17,6 +17,7 @@ from typing import (
 from windlass._core.flows.pending import Pending, pending_parts
 from windlass._core.flows.results import Results
 from windlass._core.job.job import JobId
+from windlass._core.values.names import shown
 from windlass._core.values.payload import decode_any
 from windlass._tasks.call import Call
 from windlass.errors import InvalidArgument
@@ -74,6 +75,13 @@ class Node(Generic[R_co]):
         **kwargs: P.kwargs,
     ) -> Node[S]:
         """Add a job that takes this result as its first argument."""
+        given: object = task
+        if isinstance(given, Call):
+            message = (
+                f"then takes a task and its other arguments, got a call: "
+                f"node.then({given.task.name.rpartition('.')[2]}, ...)"
+            )
+            raise InvalidArgument(message)
         return self._flow.add(task.call(self.result, *args, **kwargs))
 
 
@@ -207,6 +215,10 @@ class AnyEnd:
 
 def ended(upstream: Upstream) -> AnyEnd:
     """Wait for the end of a node or group, however it ends: ``after=ended(node)``."""
+    given: object = upstream
+    if not isinstance(given, Node | Group):
+        message = f"ended takes a node or a group of a flow, got {shown(given)}"
+        raise InvalidArgument(message)
     return AnyEnd(upstream)
 
 
