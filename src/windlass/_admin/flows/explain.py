@@ -30,7 +30,7 @@ class FlowExplanation(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """The store's now when it was asked."""
     causes: Sequence[Cause]
-    """What it waits for, then what failed, each in the order of its parts. Never empty."""
+    """Those that it waits for, then those that failed, in the order of its parts. Never empty."""
 
 
 async def explain_flow(session: AdminSession, graph: FlowGraph) -> FlowExplanation:
