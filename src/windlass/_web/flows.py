@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.job.ids import is_full_id
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._web.request import PageRequest
 from windlass.errors import FlowNotFound, WindlassError
 
-__all__ = ["FlowActionRefused", "act_on_flow", "find_flow"]
+__all__ = ["FlowActionRefused", "act_on_flow", "check_action", "find_flow"]
 
 _NEEDS = {
     "cancel": "only a running flow can be cancelled",
@@ -22,6 +22,8 @@ class FlowActionRefused(WindlassError):
 
     def __init__(self, flow: FlowRecord, action: FlowAction, answer: ActionResult) -> None:
         why = f"it is {flow.state}; {_NEEDS[action]}"
+        if action == "retry" and flow.sealed and flow.ended_at is not None:
+            why = "not all of its jobs were stored, so none has run. Start the flow again"
         if answer is ActionResult.CONFLICT:
             why = "another running flow holds its key. Wait for that one to end, or cancel it"
         super().__init__(f"Cannot {action} flow {flow.id}: {why}.")
@@ -32,6 +34,16 @@ async def find_flow(visit: PageRequest, flow: str) -> FlowGraph:
     if not is_full_id(flow):
         raise FlowNotFound(flow[:64])
     return await visit.admin.flows.get(flow)
+
+
+def check_action(flow: FlowRecord, action: FlowAction) -> None:
+    """Refuse an action that the state of a flow does not allow."""
+    running = flow.state is FlowState.RUNNING
+    fits = running
+    if action == "retry":
+        fits = not running and flow.state is not FlowState.SUCCEEDED and not flow.sealed
+    if not fits:
+        raise FlowActionRefused(flow, action, ActionResult.WRONG_STATE)
 
 
 async def act_on_flow(visit: PageRequest, flow: str, action: FlowAction) -> FlowRecord:

@@ -48,6 +48,17 @@ async def test_flows_that_run_for_long_or_have_unknown_tasks_are_named(storage: 
     assert "waits for jobs of task 'b', which no live worker has" in found["flow_task"].text
 
 
+async def test_a_flow_whose_next_jobs_do_not_come_is_named(storage: Storage) -> None:
+    plan = Plan(name="import", sealed=True)
+    plan.part("a")
+    await start(storage, plan)
+    assert set(await found_in(storage, "a", later=timedelta(minutes=4))) == {"flows"}
+    found = await found_in(storage, "a", later=timedelta(minutes=6))
+    assert set(found) == {"flow_sealed"}
+    assert f"the oldest: 'import' ({plan.id})" in found["flow_sealed"].text
+    assert f"`windlass flows cancel {plan.id}`" in found["flow_sealed"].fix
+
+
 async def test_wrong_counts_and_jobs_that_are_not_placed_are_named(
     storage: Storage, clock: VirtualClock
 ) -> None:

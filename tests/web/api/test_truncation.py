@@ -277,7 +277,8 @@ async def test_no_list_is_long_and_every_line_is_reached(room: Room) -> None:
             if route.answers == "stream":
                 continue
             answer = await admin.get(sample(route))
-            assert answer.status_code in {200, 303}, route.path
+            refused = {409} if route.path == "/flows/retry" else set()  # the flow runs
+            assert answer.status_code in {200, 303, *refused}, route.path
             assert len(answer.content) <= ANSWER, (route.path, len(answer.content))
         snapshot = (await viewer.get(f"{V1}/snapshot?page_size=100")).json()
         assert snapshot["failed"]["jobs"]

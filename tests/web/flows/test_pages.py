@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.web.fixtures import A_FLOW, Room, opened
+from tests.web.fixtures import A_FLOW, BROWSER, Room, form_fields, opened
 from tests.web.graph.fixtures import a_flow
 from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE
@@ -178,7 +178,7 @@ async def test_an_unknown_flow_or_part_says_so(room: Room) -> None:
             answer = await viewer.get(f"/flows/{path}")
             assert answer.status_code == 404, path
         for part in ("99", "x", "-1"):
-            assert (await viewer.get(f"/flows/{flow}/parts/{part}")).status_code == 400
+            assert (await viewer.get(f"/flows/{flow}/parts/{part}")).status_code == 404
 
 
 # --- actions ---------------------------------------------------------------------------------
@@ -215,11 +215,43 @@ async def test_an_operator_cancels_and_retries_under_their_name(room: Room) -> N
 
 async def test_a_late_action_is_refused_and_says_why(room: Room) -> None:
     flow = await started(room, 1)
-    await drain(room.app)
     async with await room.logged_in() as admin:
-        late = await room.order(admin, "/flows/cancel", {"flow": flow})
+        question = await admin.get(f"/flows/cancel?flow={flow}")
+        await drain(room.app)
+        late = await admin.post(
+            f"/flows/cancel?flow={flow}", data=form_fields(question.text), headers=BROWSER
+        )
         page = words((await admin.get(late.headers["location"])).text)
         assert "it is succeeded; only a running flow can be cancelled" in page
+
+
+async def test_actions_are_confirmed_only_in_states_that_allow_them(room: Room) -> None:
+    flow = await started(room, 1)
+    async with await room.logged_in() as admin:
+        assert (await admin.get(f"/flows/retry?flow={flow}")).status_code == 409
+        assert "3 jobs have not ended." in (await admin.get(f"/flows/cancel?flow={flow}")).text
+        await drain(room.app)
+        for verb in ("cancel", "retry"):
+            assert (await admin.get(f"/flows/{verb}?flow={flow}")).status_code == 409
+
+
+async def test_a_stopped_job_offers_no_requeue(room: Room) -> None:
+    flow = await started(room, -1)
+    await drain(room.app)
+    (failed,) = await room.app.admin.flows.members(flow, 0)
+    (told,) = await room.app.admin.flows.members(flow, 1)
+    async with await room.logged_in() as admin:
+        assert "/jobs/requeue" in (await admin.get(f"/jobs/{failed.id}")).text
+        assert "/jobs/requeue" not in (await admin.get(f"/jobs/{told.id}")).text
+
+
+async def test_only_a_flow_that_runs_expires(room: Room) -> None:
+    flow = await started(room, 1, expires="2h")
+    async with await room.logged_in() as admin:
+        page = words((await admin.get(f"/flows/{flow}")).text)
+        assert "jobs that have not started then are cancelled" in page
+        await drain(room.app)
+        assert "Expires" not in words((await admin.get(f"/flows/{flow}")).text)
 
 
 async def test_a_viewer_sees_no_buttons(room: Room) -> None:

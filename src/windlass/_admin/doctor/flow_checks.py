@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from windlass._admin.doctor.finding import Finding, bad, ok, warn
 from windlass._admin.doctor.work_checks import LiveWorkers
 from windlass._admin.explain.cause import few, plural, shell_command
-from windlass._core.flows.flow import FlowRecord, FlowState
+from windlass._admin.explain.flows import is_incomplete
+from windlass._core.flows.flow import SEALED_FOR, FlowRecord, FlowState
 from windlass._core.values.names import shown
 from windlass._observe.log import brief
 from windlass._storage.protocol.flows import FlowFilter, FlowGraph, FlowStore
@@ -25,6 +26,8 @@ _READ = 50
 _SECONDS = 2.0
 """Seconds for counting again: large flows take long."""
 _LONG = timedelta(days=1)
+_QUIET = timedelta(minutes=5)
+"""Time without new jobs after which the process that stores a flow has probably died."""
 _AGAIN = 1.0
 """Seconds until a flow that a worker should have settled is read again."""
 
@@ -38,7 +41,8 @@ async def check_flows(
     if not running:
         return []
     graphs = await _read(storage.flows, running[:_READ])
-    found = [*check_age(running, now), *check_flow_tasks(graphs, crew, known_here)]
+    found = [*check_age(running, now), *check_sealed(running, now)]
+    found += check_flow_tasks(graphs, crew, known_here)
     found += await _check_settling(storage.flows, graphs, crew)
     counted, wrong = await _recount(storage.flows, running)
     found += check_counts(wrong)
@@ -85,6 +89,26 @@ def check_age(running: Sequence[FlowRecord], now: datetime) -> Iterator[Finding]
             f"{plural(len(old), 'flow')} running for more than {brief(_LONG)}; the oldest: "
             f"{shown(oldest.name)}, for {brief(now - oldest.created_at)}.",
             f"See what it waits for: {shell_command('flows', 'explain', oldest.id)}",
+        )
+
+
+def check_sealed(running: Sequence[FlowRecord], now: datetime) -> Iterator[Finding]:
+    """Find flows that are not stored whole and have got no jobs for some time."""
+    quiet = [
+        flow
+        for flow in running
+        if is_incomplete(flow)
+        and flow.expires_at is not None
+        and flow.expires_at - now < SEALED_FOR - _QUIET
+    ]
+    if quiet:
+        oldest = quiet[-1]
+        yield warn(
+            "flow_sealed",
+            f"{plural(len(quiet), 'flow')} not stored whole, with no new jobs for more than "
+            f"{brief(_QUIET)}; the oldest: {shown(oldest.name)} ({oldest.id}).",
+            f"If the process that started it died, {shell_command('flows', 'cancel', oldest.id)}, "
+            f"then start the flow again",
         )
 
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from windlass._admin.explain.cause import plural
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
 from windlass._core.flows.part_state import PartState, part_states
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.flows import FlowGraph, Member
-from windlass._web.flows import act_on_flow, find_flow
+from windlass._web.flows import act_on_flow, check_action, find_flow
 from windlass._web.graph.picture import draw_flow
 from windlass._web.graph.states import Tally, tally_of
 from windlass._web.pages.flows.flow_list import FlowLine, parse_number
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
 from windlass._web.render.paging import page_rows
 from windlass._web.request import PageRequest
-from windlass.errors import FlowNotFound, InvalidArgument
+from windlass.errors import FlowNotFound
 
 if TYPE_CHECKING:
     from windlass.admin import Admin
@@ -94,11 +95,10 @@ async def flow(visit: PageRequest) -> Response:
 async def part(visit: PageRequest) -> Response:
     """Return the page with the jobs of one part."""
     graph = await find_flow(visit, visit.request.path_params["flow"])
-    number = parse_number(visit.request.path_params["part"], "part")
-    found = [one for one in graph.parts if one.number == number]
+    number = visit.request.path_params["part"]
+    found = [one for one in graph.parts if str(one.number) == number]
     if not found:
-        message = f"flow {graph.flow.id} has no part {number}"
-        raise InvalidArgument(message)
+        raise FlowNotFound(graph.flow.id, f"Flow {graph.flow.id} has no part {number[:16]!r}.")
     after = parse_number(visit.asked("after"), "after")
     (row,) = _rows(graph, found)
     failed = visit.asked("state") == "failed"
@@ -196,10 +196,14 @@ def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartLine]:
 
 async def _ask_cancel(visit: PageRequest) -> Confirmation:
     found = (await find_flow(visit, visit.needed("flow"))).flow
+    if visit.method == "GET":  # a late POST leads back to the flow, with the reason
+        check_action(found, "cancel")
+    have = "has" if found.open == 1 else "have"
+    later = "start it again" if found.sealed else "retry it"
     return Confirmation(
         title=f"Cancel flow {found.name}?",
-        sentence=f"{found.open:,} jobs have not ended. Those that wait are cancelled, and running "
-        f"ones are asked to stop. Of its callbacks only on_ended runs. You can retry the flow "
+        sentence=f"{plural(found.open, 'job')} {have} not ended. Those that wait are cancelled, "
+        f"and running ones are asked to stop. Of its callbacks only on_ended runs. You can {later} "
         f"later.",
         button="Cancel flow",
         back=f"/flows/{found.id}",
@@ -216,11 +220,14 @@ async def _cancel(visit: PageRequest) -> ActionNotice:
 
 async def _ask_retry(visit: PageRequest) -> Confirmation:
     found = (await find_flow(visit, visit.needed("flow"))).flow
+    if visit.method == "GET":
+        check_action(found, "retry")
+    again = plural(found.failed + found.cancelled, "job")
+    stopped = plural(found.stopped, "stopped job")
     return Confirmation(
         title=f"Retry flow {found.name}?",
-        sentence=f"{found.failed + found.cancelled:,} jobs that failed or were cancelled run "
-        f"again. {found.stopped:,} that were stopped for that reason wait for them again. Jobs "
-        f"that succeeded are kept.",
+        sentence=f"Runs again: {again} that failed or had been cancelled. Waits for that again: "
+        f"{stopped}. Jobs that succeeded are kept.",
         button="Retry flow",
         back=f"/flows/{found.id}",
     )

@@ -53,7 +53,7 @@ def _button(job: str, cause: Cause) -> CauseButton | None:
 
     this = {"job": job, "from": "job"}
     match cause.code:
-        case "failed" | "cancelled" | "discarded":
+        case "failed" | "cancelled" | "discarded" if not of("flow"):  # a flow ends its own jobs
             return CauseButton("Requeue", "/jobs/requeue", this)
         case "running":
             return CauseButton("Cancel", "/jobs/cancel", this)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from windlass._admin.explain.flows import ended_by_flow
 from windlass._admin.jobs.read import Count
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import AttemptError, JobId, JobRecord
@@ -276,7 +277,8 @@ async def _parent(admin: Admin, parent: JobId | None) -> JobRecord | None:
 def _verbs(found: JobRecord, now: datetime) -> list[tuple[str, str, dict[str, Any]]]:
     """Return the actions that are possible in its state."""
     state, wanted = found.state, []
-    if state in {State.FAILED, State.CANCELLED, State.DISCARDED}:
+    by_flow = ended_by_flow(found)  # it runs again with its flow, or with the job that failed
+    if state in {State.FAILED, State.CANCELLED, State.DISCARDED} and not by_flow:
         wanted.append(("Requeue", "requeue"))
     if state is State.FAILED:
         wanted.append(("Discard", "discard"))
