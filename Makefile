@@ -92,7 +92,7 @@ soak: $(DEV)
 	WINDLASS_TEST_RANDOM=$(TIMES) WINDLASS_TEST_WHOLE=1 $(PY) -m pytest -n $(WORKERS) \
 	    --dist worksteal --timeout 0 $(ARGS) tests/storage/comparison \
 	    tests/storage/postgres/test_pgbouncer.py tests/storage/postgres/locks/test_limit_stress.py \
-	    tests/storage/redis/test_cluster.py \
+	    tests/storage/redis/test_cluster.py tests/storage/redis/flows/test_worlds.py \
 	    tests/storage/redis/test_eval.py tests/crash/test_ended_loops.py tests/crash/test_flows.py \
 	    tests/cli/commands/test_bench.py
 

@@ -14,7 +14,7 @@ from tests.storage.redis.key_checker import disorder
 from windlass._storage.redis import open_redis
 from windlass.testing._clock import VirtualClock
 
-_WORLDS = 15
+_WORLDS = 6
 
 
 @pytest.mark.slow
