@@ -24,7 +24,7 @@ _START_AGAIN = "Draw the flow and start it again, with app.start(flow)"
 
 
 class FlowExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a flow stands, and what holds it or has ended it."""
+    """The state of a flow, and the jobs that it waits for, or that ended it."""
 
     flow: FlowRecord
     at: datetime

@@ -32,7 +32,7 @@ SEALED_FOR = timedelta(hours=1)
 
 
 class FlowState(StrEnum):
-    """Where a flow stands."""
+    """The state of a flow."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"

@@ -81,12 +81,12 @@ def part_rows(graphs: Sequence[FlowGraph]) -> Iterator[_Columns]:
             for edge in part.after:
                 feeds[edge.part].append((part.number, edge.strict))
         where = standings(graph.flow, graph.parts)
-        for part, stands, fed in zip(graph.parts, where, feeds, strict=True):
-            yield {"flow": place, **_part_row(part, stands, fed)}
+        for part, standing, fed in zip(graph.parts, where, feeds, strict=True):
+            yield {"flow": place, **_part_row(part, standing, fed)}
 
 
 def _part_row(
-    part: PartRecord, stands: PartStanding, feeds: Sequence[tuple[int, bool]]
+    part: PartRecord, standing: PartStanding, feeds: Sequence[tuple[int, bool]]
 ) -> _Columns:
     return {
         "number": part.number,
@@ -99,9 +99,9 @@ def _part_row(
         "feeds": [follower for follower, _ in feeds],
         "feeds_strict": [strict for _, strict in feeds],
         **{name: getattr(part, name) for name in _COUNTS},
-        **msgspec.structs.asdict(stands.gate),
-        **{f"told_{fact}": known for fact, known in stands.told._asdict().items()},
-        "due": stands.due,
+        **msgspec.structs.asdict(standing.gate),
+        **{f"told_{fact}": known for fact, known in standing.told._asdict().items()},
+        "due": standing.due,
     }
 
 

@@ -57,7 +57,7 @@ def held_of(asked: bytes, membership: bytes, ended: bytes) -> HeldMember | None:
 
 
 def packed_member(stored: StoredJob) -> dict[str, object] | None:
-    """Return where a member stands; None for other jobs."""
+    """Return the place of a member in its flow; None for other jobs."""
     place, held = stored.job.flow, stored.held
     if place is None:
         return None
@@ -76,9 +76,9 @@ def packed_flow(graph: FlowGraph) -> Sequence[object]:
     feeds = [b""] * len(graph.parts)
     records: list[msgspec.Raw] = []
     plans: list[msgspec.Raw] = []
-    for part, stands in zip(graph.parts, where, strict=True):
+    for part, standing in zip(graph.parts, where, strict=True):
         key = as_text(part_key(uid, part.number))
-        records += (key, as_text(part_record(part, stands)))
+        records += (key, as_text(part_record(part, standing)))
         plans += (key, as_text(plan_record(part)))
         for edge in part.after:
             feeds[edge.part] += _FEED.pack(part.number, edge.strict)

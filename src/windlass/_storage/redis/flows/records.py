@@ -120,13 +120,13 @@ def _asked(part: NewPart) -> tuple[object, ...]:
     return (part.name, _KIND_CODES[part.kind], part.task, int(part.when == "failed"), edges)
 
 
-def part_record(part: PartRecord, stands: PartStanding) -> bytes:
+def part_record(part: PartRecord, standing: PartStanding) -> bytes:
     """Return a part as it is stored."""
-    told = sum(fact << at for at, fact in enumerate(stands.told))
+    told = sum(fact << at for at, fact in enumerate(standing.told))
     counts = (getattr(part, name) for name in _COUNTS)
-    gate = msgspec.structs.astuple(stands.gate)
+    gate = msgspec.structs.astuple(standing.gate)
     on_failure = part.when == "failed"
-    return _PART.pack(_KIND_CODES[part.kind], on_failure, told, stands.due, *counts, *gate)
+    return _PART.pack(_KIND_CODES[part.kind], on_failure, told, standing.due, *counts, *gate)
 
 
 def plan_record(part: PartRecord) -> bytes:
