@@ -45,17 +45,6 @@ async def storage(
     await opened.close()
 
 
-@pytest.fixture
-async def outside(
-    storage: PostgresStorage, clean_schema: tuple[str, str]
-) -> AsyncIterator[asyncpg.Connection[Any]]:
-    assert storage.shared
-    url, schema = clean_schema
-    connection = await asyncpg.connect(url, server_settings={"search_path": schema})
-    yield connection
-    await connection.close()
-
-
 def keyed(limit: str, **more: Any) -> Any:
     unique = UniqueKey("k", on_conflict=OnConflict.REPLACE)
     return a_job(unique=unique, limits=(LimitUse(limit),), **more)

@@ -45,17 +45,6 @@ async def storage(clean_schema: tuple[str, str]) -> AsyncIterator[PostgresStorag
     await opened.close()
 
 
-@pytest.fixture
-async def outside(
-    storage: PostgresStorage, clean_schema: tuple[str, str]
-) -> AsyncIterator[asyncpg.Connection[Any]]:
-    assert storage.shared
-    url, schema = clean_schema
-    connection = await asyncpg.connect(url, server_settings={"search_path": schema})
-    yield connection
-    await connection.close()
-
-
 def good(job: ClaimedJob, **asked: Any) -> Transition:
     return replace(succeed(job, by="w1", result=None), **asked)
 
