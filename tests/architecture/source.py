@@ -36,6 +36,12 @@ def modules() -> tuple[Module, ...]:
     )
 
 
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a tree. Kept: several tests look at all nodes of the package."""
+    return tuple(ast.walk(tree))
+
+
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definition]]:
     """Every class and function with its dotted name, nested ones included."""
     for child in ast.iter_child_nodes(tree):
@@ -47,10 +53,11 @@ def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Definiti
             yield from definitions(child, prefix)
 
 
+@functools.cache
 def imported_names(tree: ast.Module) -> Mapping[str, str]:
     """What each imported name stands for: ``from time import sleep as nap`` → nap: time.sleep."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 # `import a.b` binds `a`; `import a.b as c` binds the whole.
@@ -75,7 +82,7 @@ def dotted(node: ast.expr, names: Mapping[str, str]) -> str | None:
 def docstrings(tree: ast.Module) -> set[ast.Constant]:
     """The string constants that are documentation, not values."""
     found: set[ast.Constant] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Module | Definition) and (first := docstring_of(node)):
             found.add(first)
     return found

@@ -19,6 +19,7 @@ from tests.architecture.source import (
     dotted,
     imported_names,
     modules,
+    nodes,
     parse,
 )
 
@@ -72,8 +73,9 @@ def assigned_from_outside(sources: Iterable[Module]) -> Iterator[tuple[str, str]
     """Where, whose attribute, and which: a file may assign several of one object."""
     for module in sources:
         for scope in _scopes(module.tree):
-            made = _made_in(scope)
-            for node in _nodes_of(scope):
+            inside = _nodes_of(scope)
+            made = _made_in(inside)
+            for node in inside:
                 for owner, name in _assigned(node):
                     root = _root(owner)
                     if root not in made and not (isinstance(owner, ast.Name) and root in OWN):
@@ -83,25 +85,27 @@ def assigned_from_outside(sources: Iterable[Module]) -> Iterator[tuple[str, str]
 
 def _scopes(tree: ast.Module) -> Iterator[ast.Module | FunctionNode]:
     yield tree
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, FunctionNode):
             yield node
 
 
-def _nodes_of(scope: ast.AST) -> Iterator[ast.AST]:
+def _nodes_of(scope: ast.AST) -> list[ast.AST]:
     """Everything in a function but for the functions in it, which are scopes of their own."""
+    found: list[ast.AST] = []
     waiting = [*ast.iter_child_nodes(scope)]
     while waiting:
         node = waiting.pop()
-        yield node
+        found.append(node)
         if not isinstance(node, FunctionNode):
             waiting.extend(ast.iter_child_nodes(node))
+    return found
 
 
-def _made_in(scope: ast.AST) -> set[str]:
-    """The names of what this function makes: by a class, as a copy, or as a function or class."""
+def _made_in(inside: Iterable[ast.AST]) -> set[str]:
+    """The names of what a function makes: by a class, as a copy, or as a function or class."""
     made = set()
-    for node in _nodes_of(scope):
+    for node in inside:
         if isinstance(node, Definition):
             made.add(node.name)
         elif isinstance(node, ast.Assign) and _makes(node.value):
@@ -163,7 +167,9 @@ def _targets(node: ast.AST) -> Iterator[ast.expr]:
 def _is_call_of(node: ast.expr, names: set[str]) -> bool:
     if not isinstance(node, ast.Call) or not node.args:
         return False
-    return ast.unparse(node.func).rpartition(".")[2] in names
+    called = node.func
+    name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+    return name in names
 
 
 def _root(node: ast.expr) -> str:
@@ -186,7 +192,7 @@ def kept_by_modules(sources: Iterable[Module]) -> Iterator[tuple[str, str]]:
     """Names of modules whose values change, and why they are taken to."""
     every = tuple(sources)
     for module in every:
-        for node in ast.walk(module.tree):
+        for node in nodes(module.tree):
             if isinstance(node, ast.Global):
                 for name in node.names:
                     yield f"{module.path} {name}", f"line {node.lineno}: global {name}"
@@ -262,7 +268,7 @@ def _changes_itself(node: ast.ClassDef) -> bool:
 def _changed(module: Module) -> Iterator[str]:
     """The full names of the names of modules that this one changes."""
     names = _names_in(module)
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         for owner in _changed_containers(node):
             if full := dotted(owner, names):
                 yield full

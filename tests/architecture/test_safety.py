@@ -13,6 +13,7 @@ from tests.architecture.source import (
     definitions,
     docstrings,
     modules,
+    nodes,
     parse,
 )
 
@@ -32,7 +33,7 @@ DEFERRED_ALLOWED: dict[str, str] = {}
 
 def unsafe_decoders(sources: Iterable[Module]) -> Iterator[str]:
     for module in sources:
-        for node in ast.walk(module.tree):
+        for node in nodes(module.tree):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -93,7 +94,7 @@ def _is_built(node: ast.expr) -> bool:
 def deferred_transactions(sources: Iterable[Module]) -> Iterator[str]:
     for module in sources:
         documentation = docstrings(module.tree)
-        for node in ast.walk(module.tree):
+        for node in nodes(module.tree):
             if not isinstance(node, ast.Constant) or node in documentation:
                 continue
             if isinstance(node.value, str) and DEFERRED.search(without_comments(node.value)):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tests.architecture import exceptions
-from tests.architecture.source import Module, dotted, imported_names, modules, parse
+from tests.architecture.source import Module, dotted, imported_names, modules, nodes, parse
 
 # The seams themselves, their part for green threads, and what replaces them in tests.
 DOORS = re.compile(r"_system/.*|testing/.*")
@@ -40,7 +40,7 @@ def back_doors(sources: Iterable[Module]) -> Iterator[str]:
     """Every use, not only calls: a clock that is passed on is read elsewhere."""
     for module in sources:
         names = imported_names(module.tree)
-        for node in ast.walk(module.tree):
+        for node in nodes(module.tree):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found = [f"{node.module}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_METHODS:

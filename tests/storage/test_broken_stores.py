@@ -41,8 +41,9 @@ async def test_the_broken_store_is_found(name: str, monkeypatch: pytest.MonkeyPa
         "upgrade": partial(upgraded, storage),
     }
     wanted = inspect.signature(test).parameters.keys() & arguments.keys()
-    with pytest.raises(FAILURES):
+    with pytest.raises(FAILURES) as found:
         await test(suite(), **{name: arguments[name] for name in wanted})
+    assert "pytest-timeout" not in str(found.value), "it was stopped, not found"
 
 
 def test_every_conformance_test_has_its_broken_store() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -22,15 +23,16 @@ class SourceText(NamedTuple):
     text: str
 
 
-def docstrings_of(source: str) -> Iterator[SourceText]:
-    """Yield the docstrings of modules, classes, functions and attributes."""
-    for node in ast.walk(ast.parse(source)):
-        for statement in ast.iter_child_nodes(node):
-            match statement:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield SourceText(statement.lineno, text)
-                case _:
-                    pass
+@functools.cache
+def docstrings_of(source: str) -> tuple[SourceText, ...]:
+    """Return the docstrings of modules, classes, functions and attributes."""
+    return tuple(
+        SourceText(node.lineno, node.value.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def comments_of(source: str) -> Iterator[SourceText]:

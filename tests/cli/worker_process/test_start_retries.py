@@ -84,8 +84,9 @@ def test_a_server_that_comes_late_is_waited_for(
             waiting.append((late, port, server))
         # Longer than one try takes: it is said once, and by one alone.
         assert not until(lambda: any(one.process.poll() is not None for one, _, _ in waiting), 8)
-        for late, port, server in waiting:
+        for server in servers:
             server.start()
+        for late, port, server in waiting:
             late.wait_for("the storage is available after")
             assert until(lambda port=port: get(port, "/readyz") == READY)
             assert enqueue(server.url)() == 3

@@ -258,6 +258,7 @@ async def workers(url: str, schema: str, number: int) -> AsyncIterator[tuple[lis
             assert isinstance(storage, PostgresStorage)
             await until(functools.partial(knows, storage, number))
         producer = await stack.enter_async_context(app(-1))
+        stack.push_async_callback(everyone.abort)  # first, or workers wait for those that meet
         yield started_by, producer
 
 

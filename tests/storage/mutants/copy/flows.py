@@ -31,15 +31,6 @@ class DumpsNoDelay(MemoryCopy):
         return held and HeldMember(ended=held.ended)
 
 
-@fails(CopyFlowsConformance.test_a_flow_is_retried_elsewhere)
-class DumpsStoppedAsEnded(MemoryCopy):
-    """A stopped member comes out as one that ended for a reason of its own."""
-
-    def _held(self, row: JobRow) -> HeldMember | None:
-        held = super()._held(row)
-        return None if held is None or held.ended is not None else held
-
-
 @fails(CopyFlowsConformance.test_a_flow_whose_deletion_has_begun_stays_behind)
 class DeletesFlowsAlone(MemoryFlows):
     """The jobs of a deleted flow stay, as plain jobs."""
@@ -60,6 +51,17 @@ class RestoresWrongCounts(FlowRows):
 
     def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
         super().restore(record, [replace(part, succeeded=0) for part in parts])
+
+
+@fails(CopyFlowsConformance.test_a_flow_is_retried_elsewhere)
+class RestoresStoppedAsCancelled(FlowRows):
+    """Stopped members count as cancelled by a person, and no retry brings them back."""
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        counted = [
+            replace(part, stopped=0, cancelled=part.cancelled + part.stopped) for part in parts
+        ]
+        super().restore(record, counted)
 
 
 @fails(CopyFlowsConformance.test_a_flow_continues_elsewhere_to_its_end)
