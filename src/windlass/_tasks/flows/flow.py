@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
-from operator import length_hint
+from operator import itemgetter, length_hint
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 import msgspec
@@ -256,6 +256,11 @@ class Flow:
             self._calls.append((number, job, call))
             self._part_of[job] = number
         return number
+
+    def _ids_in(self, parts: Sequence[int]) -> list[JobId]:
+        place = {part: number for number, part in enumerate(parts)}
+        inside = [(place[part], job) for part, job, _ in self._calls if part in place]
+        return [job for _, job in sorted(inside, key=itemgetter(0))]
 
     def _join(self, name: str, nodes: Sequence[Upstream]) -> int:
         self._check_draft()

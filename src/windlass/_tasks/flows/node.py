@@ -131,6 +131,11 @@ class Group(Generic[R_co]):
         return tuple(part for member in self._members for part in member.parts)
 
     @property
+    def ids(self) -> list[JobId]:
+        """The ids that its jobs will have, in the order in which they were added."""
+        return self._flow._ids_in(self.parts)  # noqa: SLF001
+
+    @property
     def results(self) -> Results[R_co]:
         """Its results, as an argument for a call in the same flow. That call waits for all."""
         pending = pending_parts(self._flow.id, self.part, self.parts, self.name, self.returns)
