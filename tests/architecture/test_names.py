@@ -35,6 +35,7 @@ PROCESS_AS_A_VERB = re.compile(r"_*process(_.*)?")
 ALLOWED: dict[str, str] = {
     "_core/flows/results.py Outcome.error_message": "the name of the field in stored records",
     "_tasks/handle.py": "a noun: what a producer holds of a job",
+    "integrations/celery/_results.py AsyncResult.status": "Celery's name for the state",
     "integrations/django/management/commands/windlass_worker.py Command.handle": (
         "Django's name for what a command does"
     ),

@@ -45,6 +45,8 @@ _INSTEAD: Mapping[str, str] = {
     "chunks": "give each job a list, and write flow.map(task, lists)",
     "flatten_links": "draw a Flow",
     "freeze": "a node of a Flow has its id before the start",
+    "link": "add another step: canvas | signature",
+    "link_error": "write canvas.on_error(task.si(…))",
     "map": "write flow.map(task, items)",
     "replace": "in a handler, write ctx.then(…)",
     "skew": "give each signature a countdown: task.s(…).set(countdown=…)",
@@ -140,9 +142,9 @@ class Signature(Canvas):
         self.given: dict[str, Any] = {}
         """Its options, as Celery names them."""
         self.links: list[Canvas] = []
-        """What runs after its success."""
+        """Canvases that run after its success."""
         self.errors: list[Signature] = []
-        """What runs after its failure."""
+        """Signatures that run after its failure."""
 
     def __repr__(self) -> str:
         return f"<Signature {self.name!r}>"  # without its arguments, which may be secret
@@ -303,13 +305,13 @@ class Signature(Canvas):
 
 
 class SeveralJobs(Canvas):
-    """What chains and groups share: they start as one flow."""
+    """A chain or a group. It starts as one flow."""
 
     def __init__(self, members: Iterable[Canvas], kind: str) -> None:
         self._members = [checked(member) for member in members]
         self._kind = kind
         self.error: Signature | None = None
-        """What runs if one of its jobs has failed."""
+        """The signature that runs if one of its jobs has failed."""
         if not self._members:
             message = f"a {kind} needs at least one signature, such as {kind}(task.s(1), …)"
             raise InvalidArgument(message)
