@@ -295,3 +295,17 @@ async def test_operators_list_and_recount_flows() -> None:
     (one,) = await app.admin.flows.list(name="one", states=[FlowState.SUCCEEDED])
     assert [part.name for part in (await app.admin.flows.get(one.id)).parts] == [tell.name, "end"]
     assert list(await app.admin.flows.recount()) == []
+
+
+async def test_a_group_knows_the_ids_of_its_jobs_in_their_order() -> None:
+    flow = Flow("ids")
+    drawn = flow.group("drawn")
+    last = flow.add(double.call(9))
+    mapped = drawn.map(double, [1, 2, 3])
+    single = drawn.add(double.call(4))
+    run = await app.start(flow)
+    await drain(app)
+    assert drawn.ids == [*mapped.ids, single.id]
+    assert last.id not in drawn.ids
+    assert [await app.job(job).result() for job in drawn.ids] == [2, 4, 6, 8]
+    assert [number async for number in run.results(drawn)] == [2, 4, 6, 8]
