@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from windlass._tasks.flows.flow import Flow, Group, Node
 from windlass.errors import InvalidArgument
+from windlass.integrations.celery._results import GroupResult
 from windlass.integrations.celery._signature import (
     AnyResult,
     Canvas,
@@ -38,6 +39,18 @@ class GroupSignature(SeveralJobs):
     def __init__(self, members: Iterable[Canvas]) -> None:
         """Make one."""
         super().__init__(members, "group")
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> GroupResult[Any]:
+        """Store all jobs as one flow, whole or not at all."""
+        return cast("GroupResult[Any]", super().apply_async(args, kwargs, **options))
+
+    def delay(self) -> GroupResult[Any]:
+        """Store all jobs."""
+        return self.apply_async()
+
+    def __call__(self) -> GroupResult[Any]:
+        """Call `apply_async`."""
+        return self.apply_async()
 
     @property
     def heads(self) -> Sequence[Signature]:

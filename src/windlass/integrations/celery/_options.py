@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from windlass.integrations.celery._signature import Signature
+    from windlass.integrations.celery._signature import Canvas, Signature
 
 __all__ = [
     "ApplyKeywords",
@@ -42,7 +42,7 @@ class ApplyKeywords(TypedDict, total=False):
     priority: int | None
     time_limit: float | None
     task_id: str | UUID | None
-    link: Signature | Sequence[Signature] | None
+    link: Canvas | Sequence[Canvas] | None
     link_error: Signature | Sequence[Signature] | None
 
 

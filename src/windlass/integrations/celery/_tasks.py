@@ -189,13 +189,15 @@ class CeleryCalls:
     def _now(self) -> datetime:
         return parts_of(self.app).connections.seams.wall()  # asked each time: tests replace it
 
-    def task(self, task: Task[P, R]) -> CeleryTask[P, R]:
-        """Give a registered task Celery's calls: ``@celery.task`` above ``@app.task``."""
-        given: object = task
-        if not isinstance(given, Task):
+    def task(self, task: Task[P, R] | None = None, **options: Any) -> CeleryTask[P, R]:
+        """Give a registered task Celery's calls: ``@celery.task`` above all other decorators. It
+        takes no options.
+        """
+        if not isinstance(task, Task) or options:
+            given = f"{next(iter(options))}=" if options else shown(task)
             message = (
-                f"celery.task takes a task of the app, got {shown(given)}. Write @celery.task, "
-                f"without options, above @app.task(…), which takes them"
+                f"celery.task takes a task of the app, got {given}. Write @celery.task, without "
+                f"options, above @app.task(…), which takes them"
             )
             raise DefinitionError(message)
         return CeleryTask(task, self.app, self._reader)
