@@ -323,6 +323,19 @@ def test_a_group_after_a_step_gets_its_result_in_every_member(shop: Shop) -> Non
     assert result.parent.get() == 2
 
 
+def test_a_chain_may_be_long(alone: Shop) -> None:
+    canvas = chain(alone.add.s(0, 0))
+    for _ in range(1_500):
+        canvas |= alone.add.s(1)
+    step: AsyncResult[Any] | GroupResult[Any] | None = canvas.delay()
+    steps = 0
+    while step is not None:
+        step, steps = step.parent, steps + 1
+    assert steps == 1_501
+    (flow,) = alone.app.blocking.admin.flows.list()
+    assert flow.total == 1_501
+
+
 def test_a_link_runs_after_success_with_the_result(shop: Shop) -> None:
     link = chain(shop.add.s(30), shop.note.si("linked"))
     assert shop.add.apply_async((1, 1), link=link).get(timeout=PATIENCE) == 2
@@ -395,6 +408,11 @@ def test_canvases_run_on_servers_too(request: pytest.FixtureRequest, server: str
         (lambda s: s.add.s(1, 1).chunks, AttributeError, "flow.map"),
         (lambda s: s.add.s(1, 1).link_error(print), InvalidArgument, "report.si(…)"),
         (lambda s: chain(s.add.s(1, 1), 7), InvalidArgument, "task.s(1)"),  # type: ignore[arg-type]
+        (
+            lambda s: chord([s.add.s(1, 1)] * 5_001, s.total.s()).delay(),
+            InvalidArgument,
+            "Results[…]",
+        ),
         (lambda s: group(), InvalidArgument, "at least one signature"),
         (lambda s: group(s.add.s(1, 1)).delay().restore, AttributeError, "app.flow_run(id)"),  # type: ignore[attr-defined]
         (lambda s: group(s.add.s(1, 1)).apply_async(countdown=1), InvalidArgument, ".set(countd"),

@@ -542,6 +542,30 @@ def test_the_blocking_admin_is_typed(tmp_path: Path) -> None:
     check(tmp_path, BLOCKING)
 
 
+CELERY = """
+from windlass.integrations.celery import AsyncResult, CeleryCalls, GroupResult, chain, chord, group
+
+celery = CeleryCalls(app, priority="higher_first")
+add = celery.task(resize)
+one: AsyncResult[list[str]] = add.delay("a.png", width=3)
+names: list[str] = add.apply_async(("a.png",), countdown=5, link=add.s()).get(timeout=1)
+several: GroupResult[list[str]] = group(add.s("a.png"), add.s("b.png")).delay()
+end = chord([add.s("a.png")], add.si("b.png")).on_error(add.si("c.png")).apply_async().get()
+start = (chain(add.s("a.png")) | add.s()).delay()
+add.delay(5)  # E: arg-type
+add.delay("a.png", height=3)  # E: call-arg
+add.apply_async(("a.png",), countdown="soon")  # E: arg-type
+add.apply_async(("a.png",), serializer="pickle")  # E: call-arg
+add.retry()  # E: attr-defined
+one.children  # E: attr-defined
+CeleryCalls(app, priority="up")  # E: arg-type
+"""
+
+
+def test_celery_s_calls_are_typed(tmp_path: Path) -> None:
+    check(tmp_path, CELERY)
+
+
 SCHEDULES = """
 from windlass import Cron, Every, Manual, Once
 from windlass._storage.protocol.jobs import Inserted
@@ -625,7 +649,7 @@ def pyright(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, set[int]]]:
 def test_pyright_finds_the_same_lines(
     pyright: Callable[[dict[str, str]], dict[str, set[int]]],
 ) -> None:
-    given = [*(case.values[0] for case in (*RIGHT, *WRONG)), FLOW, GRAPHS, SCHEDULES]
+    given = [*(case.values[0] for case in (*RIGHT, *WRONG)), FLOW, GRAPHS, SCHEDULES, CELERY]
     programs = {f"program_{n}": HEAD + str(text) for n, text in enumerate(given)}
     found = pyright(programs)
     for name, text in programs.items():

@@ -21,6 +21,9 @@ from windlass.integrations.celery._signature import (
 
 __all__ = ["ChordHeader", "GroupSignature", "chain", "chord", "group"]
 
+MOST_IN_A_LIST = 5_000
+"""Results that a job takes as a list. Each of them is a part of its flow."""
+
 
 class ChordHeader:
     """A chord without its body: ``chord(header)(body)``."""
@@ -55,7 +58,7 @@ class GroupSignature(SeveralJobs):
     @property
     def heads(self) -> Sequence[Signature]:
         """Those of all members."""
-        return [head for member in self._members for head in member.heads]
+        return [head for member in self.members for head in member.heads]
 
     def draw(
         self,
@@ -69,12 +72,19 @@ class GroupSignature(SeveralJobs):
             message = "a group cannot end in a group: put all signatures into one group(…)"
             raise InvalidArgument(message)
         pages = all(head.immutable or head.takes_results for head in (then.heads if then else ()))
-        plain = [one for one in self._members if isinstance(one, Signature) and one.is_plain]
-        if pages and len(plain) == len(self._members):
+        plain = [one for one in self.members if isinstance(one, Signature) and one.is_plain]
+        if pages and len(plain) == len(self.members):
             calls = [one.call(one.argumentsafter(before)) for one in plain]
             return End(flow.map_calls(calls, after=after(before)), before=before)
+        if len(self.members) > MOST_IN_A_LIST:
+            message = (
+                f"the next step takes the results of {len(self.members):,} jobs as a list: above "
+                f"{MOST_IN_A_LIST:,} annotate its first parameter as Results[…], which it reads in "
+                f"pages, and leave links out"
+            )
+            raise InvalidArgument(message)
         whole = flow.group("group")
-        ends = [member.draw(flow, before, None, whole) for member in self._members]
+        ends = [member.draw(flow, before, None, whole) for member in self.members]
         return End(whole, [one.jobs for one in ends if isinstance(one.jobs, Node)], before)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from windlass._core.values.instants import aware
 from windlass._core.values.names import shown
 from windlass._tasks.call import CallKeywords
 from windlass.errors import InvalidArgument, suggestion
+from windlass.integrations.celery._instead import OF_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,6 @@ __all__ = [
     "OptionReader",
     "PriorityOrder",
     "check_names",
-    "refuse_attribute",
     "refuse_options",
 ]
 
@@ -44,40 +44,6 @@ class ApplyKeywords(TypedDict, total=False):
     task_id: str | UUID | None
     link: Canvas | Sequence[Canvas] | None
     link_error: Signature | Sequence[Signature] | None
-
-
-_LEAVE_OUT = "leave it out"
-_BROKER = "leave it out: jobs are rows of a storage, and queue= says where they wait"
-_NO_ANSWER = (
-    "leave it out: a call that the storage does not answer raises StorageUnavailable, and "
-    "task.options(id=…) makes its repetition safe"
-)
-_INSTEAD: Mapping[str, str] = {
-    "add_to_parent": "leave it out: a job that enqueues another is its parent",
-    "chord": "write chord(header, body)",
-    "compression": _LEAVE_OUT,
-    "connection": "for a job in your own transaction, write task.options(connection=…)",
-    "delivery_mode": _BROKER,
-    "exchange": _BROKER,
-    "exchange_type": _BROKER,
-    "group_id": "write group(…)",
-    "headers": "pass an argument, or task.options(tenant=…, principal=…, correlation_id=…)",
-    "ignore_result": "write @app.task(store_result=False)",
-    "max_retries": "write @app.task(max_attempts=…), which counts the first attempt",
-    "parent_id": "leave it out: a job that enqueues another is its parent",
-    "producer": _LEAVE_OUT,
-    "publisher": _LEAVE_OUT,
-    "replaced_task_nesting": "in the handler, write ctx.then(…)",
-    "reply_to": _LEAVE_OUT,
-    "retry": _NO_ANSWER,
-    "retry_policy": _NO_ANSWER,
-    "root_id": "leave it out: a flow has an id",
-    "routing_key": _BROKER,
-    "serializer": "leave it out: arguments are JSON, by the annotations of the function",
-    "shadow": "write @app.task(name=…)",
-    "soft_time_limit": "write @app.task(soft_timeout=…)",
-    "stamped_headers": "write task.options(tags=[…])",
-}
 
 
 class OptionReader:
@@ -133,8 +99,8 @@ def check_names(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in found:
         if name in ApplyKeywords.__annotations__:
             continue
-        if name in _INSTEAD:
-            message = f"{name}= of Celery is not imitated; {_INSTEAD[name]}"
+        if name in OF_OPTIONS:
+            message = f"{name}= of Celery is not imitated; {OF_OPTIONS[name]}"
             raise InvalidArgument(message)
         hint = suggestion(name, ApplyKeywords.__annotations__)
         known = ", ".join(ApplyKeywords.__annotations__)
@@ -152,12 +118,3 @@ def refuse_options(given: Mapping[str, Any], what: str) -> None:
             f"task.s(…).set({names[0]}=…), or as an argument of task.s(…)"
         )
         raise InvalidArgument(message)
-
-
-def refuse_attribute(owner: object, name: str, instead: Mapping[str, str]) -> NoReturn:
-    """Refuse an attribute that Celery has. AttributeError, so that ``hasattr`` works."""
-    kind = type(owner).__name__
-    message = f"{kind!r} has no attribute {name!r}"
-    if name in instead:
-        message = f"{kind}.{name} of Celery is not imitated; {instead[name]}"
-    raise AttributeError(message, name=name, obj=owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
@@ -14,7 +15,11 @@ from windlass._core.job.state import TERMINAL, State
 from windlass._tasks.flows.flow import Group
 from windlass._tasks.handle import Job
 from windlass.errors import InvalidArgument, ResultError
-from windlass.integrations.celery._options import refuse_attribute
+from windlass.integrations.celery._instead import (
+    OF_GROUP_RESULTS,
+    OF_RESULTS,
+    refuse_attribute,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -30,24 +35,6 @@ _STATES: Mapping[State, str] = {
     State.FAILED: "FAILURE",
     State.CANCELLED: "REVOKED",
     State.DISCARDED: "REVOKED",
-}
-_RECORD = "read app.blocking.refresh(app.job(id))"
-_INSTEAD: Mapping[str, str] = {
-    "args": _RECORD,
-    "backend": "results are in the storage of the jobs",
-    "build_graph": "windlass flows graph draws a flow",
-    "children": "app.admin.jobs.find(JobFilter(parent=id)) finds the jobs that a job enqueued",
-    "collect": "read the results of a flow with run.results(group)",
-    "graph": "windlass flows graph draws a flow",
-    "info": f"{_RECORD}: it has the progress that ctx.progress(…) stores",
-    "iterdeps": "read the results of a flow with run.results(group)",
-    "kwargs": _RECORD,
-    "maybe_throw": "call get()",
-    "on_ready": "write @app.task(on_success=…), or add a job to a flow",
-    "queue": _RECORD,
-    "retries": _RECORD,
-    "then": "write @app.task(on_success=…), or add a job to a flow",
-    "worker": _RECORD,
 }
 
 
@@ -178,20 +165,7 @@ class AsyncResult(Generic[R_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, _INSTEAD)
-
-
-_INSTEAD_OF_GROUPS: Mapping[str, str] = {
-    "children": "read results",
-    "delete": "app.admin.flows has the flow, and retention deletes it",
-    "forget": "retention deletes a flow with all of its jobs",
-    "iter_native": "call get()",
-    "join_native": "call get()",
-    "maybe_reraise": "call get()",
-    "restore": "app.flow_run(id) finds a flow again",
-    "save": "a flow is stored when it starts, and app.flow_run(id) finds it again",
-    "waiting": "call ready()",
-}
+            refuse_attribute(self, name, OF_RESULTS)
 
 
 class GroupResult(Generic[R]):
@@ -211,8 +185,11 @@ class GroupResult(Generic[R]):
         self._group = group
         self.parent: AsyncResult[Any] | GroupResult[Any] | None = parent
         """The step before this one in a chain."""
-        self.results: list[AsyncResult[R]] = [AsyncResult(job, app=app) for job in group.ids]
+
+    @functools.cached_property
+    def results(self) -> list[AsyncResult[R]]:
         """One for each job, in their order."""
+        return [AsyncResult(job, app=self._app) for job in self._group.ids]
 
     @property
     def id(self) -> str:
@@ -279,7 +256,7 @@ class GroupResult(Generic[R]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, _INSTEAD_OF_GROUPS)
+            refuse_attribute(self, name, OF_GROUP_RESULTS)
 
 
 def _refuse_waiting_options(others: Mapping[str, Any]) -> None:

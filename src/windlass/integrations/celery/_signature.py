@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import msgspec
 
@@ -18,11 +18,11 @@ from windlass._tasks.call import Call
 from windlass._tasks.flows.flow import Flow, Group, Node
 from windlass._tasks.task import Task
 from windlass.errors import InvalidArgument
+from windlass.integrations.celery._instead import OF_CANVASES, refuse_attribute
 from windlass.integrations.celery._options import (
     ApplyKeywords,
     OptionReader,
     check_names,
-    refuse_attribute,
     refuse_options,
 )
 from windlass.integrations.celery._results import AsyncResult, GroupResult
@@ -40,21 +40,6 @@ __all__ = [
 
 AnyResult = AsyncResult[Any] | GroupResult[Any]
 
-_INSTEAD: Mapping[str, str] = {
-    "apply": "windlass.testing.inline(app) runs jobs at once",
-    "chunks": "give each job a list, and write flow.map(task, lists)",
-    "flatten_links": "draw a Flow",
-    "freeze": "a node of a Flow has its id before the start",
-    "link": "add another step: canvas | signature",
-    "link_error": "write canvas.on_error(task.si(…))",
-    "map": "write flow.map(task, items)",
-    "replace": "in a handler, write ctx.then(…)",
-    "skew": "give each signature a countdown: task.s(…).set(countdown=…)",
-    "stamp": "write task.options(tags=[…])",
-    "starmap": "write flow.map_calls([task.call(…), …])",
-    "unchain_tasks": "draw a Flow",
-}
-
 
 class End(msgspec.Struct, frozen=True):
     """The jobs that the next step waits for, and whose results it takes."""
@@ -71,8 +56,19 @@ class End(msgspec.Struct, frozen=True):
         return self.jobs.results if signature.takes_results else [one.result for one in self.nodes]
 
     def answer(self, run: FlowRun, app: Windlass) -> AnyResult:
-        """Return what Celery's ``apply_async`` returns."""
-        parent = None if self.before is None else self.before.answer(run, app)
+        """Return what Celery's ``apply_async`` returns: the last result, which knows those before
+        it.
+        """
+        ends = [self]
+        while (before := ends[-1].before) is not None:
+            ends.append(before)
+        result: AnyResult | None = None
+        for end in reversed(ends):
+            result = end.result(run, app, result)
+        return cast("AnyResult", result)
+
+    def result(self, run: FlowRun, app: Windlass, parent: AnyResult | None) -> AnyResult:
+        """Return the result of these jobs."""
         if isinstance(self.jobs, Node):
             return AsyncResult(self.jobs.id, app=app, parent=parent)
         return GroupResult(run, self.jobs, app=app, parent=parent)
@@ -112,7 +108,7 @@ class Canvas(ABC):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, _INSTEAD)
+            refuse_attribute(self, name, OF_CANVASES)
 
 
 class Signature(Canvas):
@@ -308,14 +304,14 @@ class SeveralJobs(Canvas):
     """A chain or a group. It starts as one flow."""
 
     def __init__(self, members: Iterable[Canvas], kind: str) -> None:
-        self._members = [checked(member) for member in members]
+        self.members: list[Canvas] = [checked(member) for member in members]
         self._kind = kind
         self.error: Signature | None = None
         """The signature that runs if one of its jobs has failed."""
-        if not self._members:
+        if not self.members:
             message = f"a {kind} needs at least one signature, such as {kind}(task.s(1), …)"
             raise InvalidArgument(message)
-        for member in self._members:
+        for member in self.members:
             if isinstance(member, SeveralJobs) and member.error is not None:
                 message = f"on_error belongs to the whole canvas: give it to the {kind}"
                 raise InvalidArgument(message)
@@ -326,7 +322,7 @@ class SeveralJobs(Canvas):
     @property
     def title(self) -> str:
         """The name of its flow."""
-        return f"{self._kind} of {len(self._members)}, first {self.heads[0].name}"
+        return f"{self._kind} of {len(self.members)}, first {self.heads[0].name}"
 
     def on_error(self, signature: Signature) -> Self:
         """Run ``signature``, made by ``task.si(…)``, when all have ended and one has failed."""
@@ -359,11 +355,16 @@ class ChainSignature(SeveralJobs):
     def __init__(self, steps: Iterable[Canvas], kind: str = "chain") -> None:
         """Make one. A chain among the steps adds its own steps."""
         super().__init__(steps, kind)
+        self.members = [
+            step
+            for member in self.members
+            for step in (member.members if isinstance(member, ChainSignature) else (member,))
+        ]
 
     @property
     def heads(self) -> Sequence[Signature]:
         """Those of the first step."""
-        return self._members[0].heads
+        return self.members[0].heads
 
     def draw(
         self,
@@ -373,8 +374,8 @@ class ChainSignature(SeveralJobs):
         into: Group[Any] | None = None,
     ) -> End:
         """Add the steps, one after the other."""
-        *firsts, last = self._members
-        for step, following in zip(firsts, self._members[1:], strict=True):
+        *firsts, last = self.members
+        for step, following in zip(firsts, self.members[1:], strict=True):
             before = step.draw(flow, before, following)
         return last.draw(flow, before, then, into)
 

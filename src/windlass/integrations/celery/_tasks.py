@@ -14,11 +14,11 @@ from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.handle import Job
 from windlass._tasks.task import BoundTask, Task
 from windlass.errors import DefinitionError
+from windlass.integrations.celery._instead import OF_APPS, OF_TASKS, refuse_attribute
 from windlass.integrations.celery._options import (
     ApplyKeywords,
     OptionReader,
     PriorityOrder,
-    refuse_attribute,
 )
 from windlass.integrations.celery._results import AsyncResult
 from windlass.integrations.celery._signature import Signature
@@ -31,37 +31,6 @@ __all__ = ["CeleryCalls", "CeleryTask"]
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-_OPTION = "it is an option of @app.task(…)"
-_INSTEAD: Mapping[str, str] = {
-    "acks_late": "a job always counts as done after its run",
-    "apply": "windlass.testing.inline(app) runs jobs at once, and task(…) runs the function",
-    "autoretry_for": "every error is retried; retry_on= and give_up_on= of @app.task change that",
-    "backend": "results are in the storage of the jobs",
-    "chunks": "give each job a list, and write flow.map(task, lists)",
-    "default_retry_delay": f"{_OPTION}: backoff=",
-    "delay_on_commit": "windlass.integrations.django has enqueue_on_commit(task, …)",
-    "apply_async_on_commit": "windlass.integrations.django has enqueue_on_commit(task, …)",
-    "map": "write flow.map(task, items)",
-    "max_retries": f"{_OPTION}: max_attempts=, which counts the first attempt",
-    "rate_limit": f"{_OPTION}: limits=[Limit(…, rate=…)], which holds for all workers together",
-    "replace": "in the handler, write ctx.then(…)",
-    "request": "the handler takes ctx: Context as its first parameter",
-    "retry": "in the handler, raise windlass.Retry(after=…)",
-    "starmap": "write flow.map_calls([task.call(…), …])",
-    "update_state": "in the handler, write ctx.progress(fraction, note)",
-}
-_INSTEAD_OF_THE_APP: Mapping[str, str] = {
-    "add_periodic_task": "write @app.schedule(…)",
-    "autodiscover_tasks": "write Windlass(imports=[…])",
-    "backend": "results are in the storage of the jobs",
-    "conf": "settings are arguments of Windlass(…), variables or a file",
-    "config_from_object": "settings are arguments of Windlass(…), variables or a file",
-    "control": "app.admin and the command windlass act on queues, workers and jobs",
-    "on_after_configure": "write @app.schedule(…)",
-    "start": "run windlass worker MODULE:APP",
-    "worker_main": "run windlass worker MODULE:APP",
-}
 
 
 class CeleryTask(Generic[P, R_co]):
@@ -161,7 +130,7 @@ class CeleryTask(Generic[P, R_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, _INSTEAD)
+            refuse_attribute(self, name, OF_TASKS)
 
 
 class CeleryCalls:
@@ -234,4 +203,4 @@ class CeleryCalls:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, _INSTEAD_OF_THE_APP)
+            refuse_attribute(self, name, OF_APPS)
