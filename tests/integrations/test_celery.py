@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.architecture.source import ROOT
 from windlass import Cron, Results, Windlass
 from windlass.errors import (
     BlockingCallOnLoop,
@@ -28,6 +30,7 @@ from windlass.integrations.celery import (
     CeleryCalls,
     GroupResult,
     Signature,
+    _instead,
     chain,
     chord,
     group,
@@ -440,6 +443,13 @@ def test_what_is_not_imitated_names_the_windlass_way(
     with pytest.raises(error) as raised:
         mistake(alone)
     assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("table", [name for name in _instead.__all__ if name.isupper()])
+def test_the_page_lists_all_that_is_not_imitated(table: str) -> None:
+    page = (ROOT / "docs" / "migrating" / "celery.md").read_text(encoding="utf-8")
+    listed = page.partition("**Not imitated.**")[2].partition("Coroutines cannot")[0]
+    assert set(getattr(_instead, table)) - set(re.findall(r"\w+", listed)) == set()
 
 
 def until(happened: Callable[[], bool]) -> None:
