@@ -427,6 +427,11 @@ def test_canvases_run_on_servers_too(request: pytest.FixtureRequest, server: str
             "whole canvas",
         ),
         (
+            lambda s: chain(s.add.s(1, 1)).on_error(s.note.si("x")) | s.add.s(1),
+            InvalidArgument,
+            "whole canvas",
+        ),
+        (
             lambda s: (s.add.s(1, 1).set(task_id=str(uuid4())) | s.add.s(1)).delay(),
             InvalidArgument,
             "single job",

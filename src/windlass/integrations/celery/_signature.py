@@ -311,10 +311,7 @@ class SeveralJobs(Canvas):
         if not self.members:
             message = f"a {kind} needs at least one signature, such as {kind}(task.s(1), …)"
             raise InvalidArgument(message)
-        for member in self.members:
-            if isinstance(member, SeveralJobs) and member.error is not None:
-                message = f"on_error belongs to the whole canvas: give it to the {kind}"
-                raise InvalidArgument(message)
+        _refuse_inner_errors(self.members, kind)
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
@@ -354,12 +351,10 @@ class ChainSignature(SeveralJobs):
 
     def __init__(self, steps: Iterable[Canvas], kind: str = "chain") -> None:
         """Make one. A chain among the steps adds its own steps."""
-        super().__init__(steps, kind)
-        self.members = [
-            step
-            for member in self.members
-            for step in (member.members if isinstance(member, ChainSignature) else (member,))
-        ]
+        given = [checked(step) for step in steps]
+        flat = [step.members if isinstance(step, ChainSignature) else (step,) for step in given]
+        super().__init__([step for several in flat for step in several], kind)
+        _refuse_inner_errors(given, kind)
 
     @property
     def heads(self) -> Sequence[Signature]:
@@ -378,6 +373,13 @@ class ChainSignature(SeveralJobs):
         for step, following in zip(firsts, self.members[1:], strict=True):
             before = step.draw(flow, before, following)
         return last.draw(flow, before, then, into)
+
+
+def _refuse_inner_errors(members: Iterable[Canvas], kind: str) -> None:
+    for member in members:
+        if isinstance(member, SeveralJobs) and member.error is not None:
+            message = f"on_error belongs to the whole canvas: give it to the {kind}"
+            raise InvalidArgument(message)
 
 
 def _several(given: Any) -> Sequence[Any]:
