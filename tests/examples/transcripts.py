@@ -27,6 +27,7 @@ CHANGING = re.compile(
     r"|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d"
     r"|\b\d+(?:\.\d+)? ?(?:ms|s|m|h|d)\b(?: \d+ [smh]\b)*|\b\d+(?:\.\d+)?/s"
     r"|(?:\d+(?:\.\d+)? )?[KMGT]?i?B\b"
+    r"|none yet|\d+ jobs removed|\bdone\b"  # a chore may have run
     r"|(?:pid|SQLite|PostgreSQL|windlass|event loop) [\w.]+|\b[\w.]+:\d+/\w+|\(\w+\)"
 )
 HOME = "/home/you/shop"
@@ -75,7 +76,7 @@ def run(command: Command, folder: Path, environment: Mapping[str, str]) -> list[
     ran = subprocess.run(
         [*start, *rest],
         cwd=folder,
-        env={**os.environ, **environment, "COLUMNS": "140", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, **environment, "COLUMNS": "200", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
