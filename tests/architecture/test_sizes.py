@@ -37,7 +37,7 @@ LARGER: dict[str, tuple[int, str]] = {
         "one for each way in which a row moves: lines, keys, ends and flows, under one lock",
     ),
     "errors.py lines": (
-        530,
+        540,
         "every error that is raised on purpose, with its message, in one list; it is read as one",
     ),
     "_storage/redis/io/records.py job_of lines": (62, "one line for each field of a job"),

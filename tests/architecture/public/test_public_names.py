@@ -7,6 +7,7 @@ import re
 import pytest
 
 import windlass
+import windlass.errors
 from tests.architecture.source import ROOT
 
 PUBLIC = sorted(getattr(windlass, "__all__", ()))
@@ -83,3 +84,12 @@ def test_a_name_more_is_offered_too() -> None:
 def test_everything_that_an_app_offers_is_documented() -> None:
     pages = documentation()
     assert [name for name in OF_AN_APP if not re.search(rf"\bapp\.{name}\b", pages)] == []
+
+
+def test_every_error_can_be_imported_from_the_module_of_errors() -> None:
+    defined = {
+        name
+        for name, value in vars(windlass.errors).items()
+        if isinstance(value, type) and value.__module__ == "windlass.errors"
+    }
+    assert sorted(defined - set(windlass.errors.__all__)) == []
