@@ -14,7 +14,7 @@ __all__ = ["command_lines", "problems_of"]
 
 def problems_of(line: str) -> list[str]:
     """Return the commands and options of ``windlass …`` that do not exist."""
-    words = shlex.split(line, comments=True)
+    words = shlex.split(re.split(r" [|>]|&&", line)[0], comments=True)
     command: click.Command = cli
     context = click.Context(cli)
     rest = words[1:]
@@ -32,8 +32,13 @@ def problems_of(line: str) -> list[str]:
     return [f"{line}: no option {name}" for name in given if name not in known]
 
 
-def command_lines(text: str) -> list[str]:
-    """Return every ``windlass …`` command in a text, whole lines joined where they go on."""
-    joined = re.sub(r"\\\n\s*", " ", text)
-    pattern = r"(?:^|[\s\"'=(/])(windlass(?: [a-z-]+)? [^\n`|;&)\"']*)"
-    return [match.strip() for match in re.findall(pattern, joined, re.MULTILINE)]
+def command_lines(page: str) -> list[str]:
+    """Return the lines ``windlass …`` in the blocks of a page, joined where they go on."""
+    blocks = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    joined = [re.sub(r"\\\n\s*", " ", block) for block in blocks]
+    return [
+        line.removeprefix("$ ")
+        for block in joined
+        for line in block.splitlines()
+        if re.match(r"(\$ )?windlass [a-z]", line)
+    ]
