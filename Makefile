@@ -36,7 +36,7 @@ help:
 	@echo "make test               every test on this Python      (ARGS='-k claim', WORKERS=4)"
 	@echo "make lint               ruff, mypy --strict, pyright and the import contracts"
 	@echo "make format             what ruff can put right by itself"
-	@echo "make generate           app.blocking.admin, from the classes of app.admin"
+	@echo "make generate           app.blocking.admin and docs/reference/api, from classes and docstrings"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make bench-peers        Windlass beside Celery, RQ and others (ARGS='--quick')"
 	@echo "make docs               the documentation, into site/"
@@ -71,6 +71,7 @@ format: $(DEV)
 
 generate: $(DEV)
 	$(PY) scripts/blocking_admin.py
+	$(PY) -W ignore scripts/api_reference.py
 
 bench: $(BENCH)
 	@$(PY) -m benchmarks $(ARGS)
