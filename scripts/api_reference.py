@@ -384,7 +384,7 @@ def member_entry(one: PublicName, name: str, member: Any) -> Iterator[str]:
 def page_text(page: ApiPage) -> str:
     names = [one for one in public_names() if one.page == page.file]
     listed = ", ".join(f"[`{title_of(one)}`](#{slug(heading_of(one))})" for one in names)
-    parts = [f"# {page.title}", page.about, listed]
+    parts = [f"# {page.title}", page.about, *([listed] if len(names) > 1 else [])]
     parts += [part for one in names for part in entry(one) if part]
     return "\n\n".join(parts) + "\n"
 
