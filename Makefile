@@ -1,6 +1,7 @@
 # `make demo` and `make test` need Python 3.11 or newer and make, nothing else: the first call
 # builds .venv. PYTHON=… picks the interpreter, WORKERS=… the number of test processes,
-# ARGS=… is passed on to pytest, the demo or the benchmark.
+# ARGS=… is passed on to pytest, the demo or the benchmark. LOCKED=1 installs the versions of
+# requirements.lock.
 
 PYTHON ?=
 # Many tests wait for processes and servers: two more than there are processors keep those busy.
@@ -10,6 +11,7 @@ DJANGO ?=
 SEEDS ?= 1000
 CYCLES ?= 1000
 TIMES ?= 20
+LOCKED ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -27,14 +29,14 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
 .PHONY: help demo test lint format generate bench bench-peers docs walk simulate kill-loop soak \
-    test-all-pythons test-lowest django-suite venv clean
+    test-all-pythons test-lowest django-suite check-wheel lock changelog venv clean
 
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
 	@echo "make test               every test on this Python      (ARGS='-k claim', WORKERS=4)"
 	@echo "make lint               ruff, mypy --strict, pyright and the import contracts"
 	@echo "make format             what ruff can put right by itself"
-	@echo "make generate           app.blocking.admin, from the classes of app.admin"
+	@echo "make generate           app.blocking.admin and docs/reference/api, from classes and docstrings"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make bench-peers        Windlass beside Celery, RQ and others (ARGS='--quick')"
 	@echo "make docs               the documentation, into site/"
@@ -45,6 +47,9 @@ help:
 	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
 	@echo "make test-lowest        core, client and storage tests with the oldest libraries that are allowed"
 	@echo "make django-suite       Django's own tests of its Tasks with our backend (DJANGO='6.0 6.1')"
+	@echo "make check-wheel        build the archives, install the wheel elsewhere and run the demo"
+	@echo "make lock               requirements.lock: the newest versions that pyproject.toml allows"
+	@echo "make changelog          move the fragments of changelog.d into CHANGELOG.md"
 	@echo "make clean              remove what these made, the virtual environments included"
 
 demo: $(PACKAGE)
@@ -66,6 +71,7 @@ format: $(DEV)
 
 generate: $(DEV)
 	$(PY) scripts/blocking_admin.py
+	$(PY) -W ignore scripts/api_reference.py
 
 bench: $(BENCH)
 	@$(PY) -m benchmarks $(ARGS)
@@ -105,6 +111,19 @@ test-lowest: $(DEV)
 django-suite:
 	@PYTHON="$(PYTHON)" DJANGO="$(DJANGO)" scripts/django-suite
 
+check-wheel:
+	@PYTHON="$(PYTHON)" scripts/check-wheel
+
+# With hashes, and without the address of an index: where packages come from is the reader's choice.
+lock: | $(VENV)/bin/pip
+	@$(PIP) install uv
+	$(VENV)/bin/uv pip compile --quiet --universal --upgrade --generate-hashes --no-annotate \
+	    --no-header --python-version 3.11 --extra all --group dev pyproject.toml \
+	    --output-file requirements.lock
+
+changelog: | $(VENV)/bin/pip
+	@$(PY) scripts/changelog.py
+
 venv: $(DEV) $(DOCS)
 
 # pip is the last thing a new environment gets, so an interrupted one is made again.
@@ -116,6 +135,7 @@ $(VENV)/bin/pip:
 $(PACKAGE): pyproject.toml | $(VENV)/bin/pip
 	@echo "windlass: installing the package into $(VENV)"
 	@$(PIP) install --upgrade "pip>=25.1"
+	@$(if $(LOCKED),$(PIP) install --require-hashes --requirement requirements.lock)
 	@$(PIP) install --editable ".[fast]"
 	@touch $@
 

@@ -31,13 +31,17 @@ WITH_FILES = [page for page in PAGES if pages.files(page) and page.parent.name !
 """The files of the tutorial span several pages: test_tutorial runs them."""
 
 
+# Sentry's library imports eventlet where it is installed, and that warns of itself.
+WARNINGS = ("-W", "error", "-W", "ignore::Warning:sentry_sdk.utils")
+
+
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
 def run(folder: Path, *command: str, **environment: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-W", "error", *command],
+        [sys.executable, *WARNINGS, *command],
         cwd=folder,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         capture_output=True,

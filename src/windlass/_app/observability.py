@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from windlass._client.client import Client
 from windlass._client.connections import Connections
+from windlass._client.inserter import Inserter
 from windlass._core.job.job import NewJob
 from windlass._settings.settings import Settings
 from windlass._tasks.context import running_job
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
     from windlass._observe.prometheus import Metrics
     from windlass._worker.worker import Worker
 
-__all__ = ["Observability"]
+__all__ = ["EnqueueTracer", "Observability"]
+
+
+class EnqueueTracer(Protocol):
+    """Gives jobs the trace that they are enqueued in."""
+
+    def around(self, inner: Inserter, /) -> Inserter:
+        """Return ``inner``, with a trace for each job that it stores."""
+        ...
+
+    def stamp(self, news: Sequence[NewJob], /) -> list[NewJob]:
+        """Return jobs for a user's transaction, with their trace."""
+        ...
 
 
 class Observability:
@@ -54,6 +67,7 @@ class Observability:
         self.measured: Metrics | None = None
         self._metered: OtelMetrics | None = None
         self._tracing: Tracing | None = None
+        self._tracers: list[EnqueueTracer] = []
 
     def enter(self, worker: Worker) -> None:
         """Log the events of a worker. One log handler serves all workers of this process."""
@@ -94,8 +108,13 @@ class Observability:
         if self._tracing is None:
             self._tracing = Tracing(provider, running_job, self._url)
             self._layers.insert(0, self._tracing.run)  # what other layers do is part of the run
-            for client in self._connections.clients:
-                self.surround(client)
+            self.add_tracer(self._tracing)
+
+    def add_tracer(self, tracer: EnqueueTracer) -> None:
+        """Let ``tracer`` see the jobs of clients that are open and all that follow."""
+        self._tracers.append(tracer)
+        for client in self._connections.clients:
+            client.surround(tracer.around)
 
     def meter(self, provider: MeterProvider) -> None:
         """Switch OpenTelemetry's metrics on, or find them switched on. Tracing is on before."""
@@ -112,12 +131,14 @@ class Observability:
 
     def surround(self, client: Client) -> None:
         """Trace what ``client`` stores, if tracing is on."""
-        if self._tracing is not None:
-            client.surround(self._tracing.around)
+        for tracer in self._tracers:
+            client.surround(tracer.around)
 
     def stamp(self, news: list[NewJob]) -> list[NewJob]:
         """Add their trace to jobs that go into a user's transaction, if tracing is on."""
-        return news if self._tracing is None else self._tracing.stamp(news)
+        for tracer in self._tracers:
+            news = tracer.stamp(news)
+        return news
 
     def _slots(self) -> tuple[int, int]:
         slots = [worker.engine.slots for worker in tuple(self.working)]

@@ -17,7 +17,7 @@ import msgspec
 
 from windlass._core.job.control import Snooze, Throttled
 from windlass._core.job.job import ClaimedJob, JobId, NewJob
-from windlass._core.values.trace_context import decode_trace, encode_trace
+from windlass._core.values.trace_context import decode_trace, encode_trace, merge_traces
 from windlass._observe.current_run import CARRIED
 from windlass._system.seams import monotonic
 from windlass._version import __version__
@@ -141,7 +141,10 @@ class Tracing:
                 span,
                 list(news)
                 if text is None
-                else [msgspec.structs.replace(new, trace=text) for new in news],
+                else [
+                    msgspec.structs.replace(new, trace=merge_traces(new.trace, text))
+                    for new in news
+                ],
             )
         except BaseException as error:
             failed = error

@@ -185,7 +185,8 @@ class Task(Generic[P, R_co, Q, C_co]):
           ``expires``, ``on_lost``: override the task's options for these calls.
         - ``key``: a unique key. While a job holds it, the call returns that job.
         - ``unique``: hold the key "until_started" or "until_finished"; False: use no key.
-        - ``unique_for``: hold the key for this long. ``scope``, ``on_conflict``: see `Unique`.
+        - ``unique_for``: hold the key for this long.
+        - ``scope``, ``on_conflict``: where the key counts, and what a held key does: see `Unique`.
         - ``correlation_id``, ``principal``, ``tenant``: stored with the job, to find it by.
         - ``cost``: tokens to take from the task's rates, or a mapping of limits to tokens.
         - ``connection``: your database connection. The job becomes part of its open transaction.

@@ -18,6 +18,7 @@ DOORS = (
     *("windlass", "windlass.errors", "windlass.admin", "windlass.storage", "windlass.plugins"),
     *("windlass.observe", "windlass.web", "windlass.testing", "windlass.integrations.django"),
     *("windlass.integrations.fastapi", "windlass.integrations.flask"),
+    "windlass.integrations.sentry",
 )
 """Modules whose names users import."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["decode_trace", "encode_trace", "shown_trace"]
+__all__ = ["decode_trace", "encode_trace", "merge_traces", "shown_trace"]
 
 _MOST = 8192
 """Characters. What is longer loses its baggage, and then everything."""
@@ -25,9 +25,19 @@ def encode_trace(carrier: Mapping[str, str]) -> str | None:
     text = _encode(carrier).decode()
     if len(text) <= _MOST:
         return text
-    if _BAGGAGE in carrier:
-        return encode_trace({k: v for k, v in carrier.items() if k != _BAGGAGE})
-    return carrier.get(_PARENT)
+    slim = _without_baggage(carrier)
+    return carrier.get(_PARENT) if len(slim) == len(carrier) else encode_trace(slim)
+
+
+def _without_baggage(carrier: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in carrier.items() if not name.endswith(_BAGGAGE)}
+
+
+def merge_traces(first: str | None, second: str) -> str | None:
+    """Return the trace of two tracers. The second wins where both say something."""
+    return (
+        second if first is None else encode_trace({**decode_trace(first), **decode_trace(second)})
+    )
 
 
 def decode_trace(text: str | None) -> dict[str, str]:
@@ -48,6 +58,5 @@ def shown_trace(text: str | None) -> str | None:
     """Return the same for people: without baggage, which is between programs."""
     if text is None or not text.startswith("{"):
         return text
-    carrier = decode_trace(text)
-    carrier.pop(_BAGGAGE, None)
+    carrier = _without_baggage(decode_trace(text))
     return carrier.get(_PARENT) or encode_trace(carrier)

@@ -66,6 +66,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JobAction = Requeue | Discard | Cancel | RunNow | Delete | Edit
+"""An action of an operator on jobs."""
 
 
 class ActionResult(StrEnum):

@@ -66,6 +66,7 @@ class FlowGraph(msgspec.Struct, frozen=True):
 
 
 FlowAction = Literal["cancel", "retry"]
+"""An action of an operator on a whole flow."""
 
 
 class Recounted(msgspec.Struct, frozen=True):

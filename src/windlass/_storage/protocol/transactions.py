@@ -29,7 +29,9 @@ class UserConnection(Protocol):
     """A database connection that belongs to the user, of one of the drivers a backend knows."""
 
     @property
-    def execute(self) -> Callable[..., Any]: ...
+    def execute(self) -> Callable[..., Any]:
+        """The driver's own call that runs a statement."""
+        ...
 
 
 class ClaimEnd(StrEnum):
