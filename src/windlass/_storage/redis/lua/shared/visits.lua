@@ -3,9 +3,10 @@
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
 local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
-local OPEN = '\0\0\0\0\0\0\0\0' -- when an open bay opens, as it is stored
 local UNCHANGED = 48 -- the kind byte of jobs that have no state record
 local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
+
+local lone_bays = {} -- functions of one table, because one chunk has 200 locals at most
 
 -- --- taking jobs ---
 
@@ -42,6 +43,20 @@ local function read_ahead(line, place, visits)
   end
 end
 
+-- The same of the first open bay and those behind it, and which of them are lone.
+function lone_bays.read_ahead(bay, place, visits)
+  local sub, open, names, n = string.sub, visits.open, { bay }, 1
+  read_ahead(open, place, visits)
+  for at = open.next, math.min(#open.rows, open.next + 2 * open.ahead - 2), 2 do
+    n = n + 1
+    names[n] = sub(open.rows[at], PLACE + 1)
+  end
+  local known, byte = visits.lone_lanes, string.byte
+  for i, record in ipairs(read_all('HMGET', prefix .. 'bays', names)) do
+    known[names[i]] = record and byte(record, 9) == bays.LONE and sub(record, 10)
+  end
+end
+
 -- What a job that was never changed asks for, and the last byte of what a claim copies; nil if something must be
 -- done for it at its start, or if it cannot be read.
 local function glance_fresh(id, asked)
@@ -53,12 +68,9 @@ local function glance_fresh(id, asked)
   end
 end
 
--- A lane is not one that `follow_alone` can write: its record and its bay's are read.
+-- A lane is not one that `lone_bays.follow` can write: its record and its bay's are read.
 local function settle_later(line)
-  if line.alone_in then
-    pending.alone[line.alone_in] = true
-    line.alone_in = false
-  end
+  line.lone_in = false
 end
 
 -- A job that must be read as a whole. Nil where it cannot be read, and is noted.
@@ -149,25 +161,25 @@ end
 
 -- --- afterwards ---
 
--- Lanes that are alone in their bays, which are open, follow their first jobs, and the bays follow them. What is
--- stored of both is known without reading: the list of open bays and the lines said it to this call.
-local function follow_alone(queue, visits)
-  local lanes, emptied, records, gone, joined, left, fronts = {}, {}, {}, {}, {}, {}, {}
-  for i, line in ipairs(visits.alone) do
-    local bay, lane = line.alone_in, line.lane
-    if bay then
-      local key = prefix .. 'bay:' .. bay
-      local place, priority = line.rows[line.next], line.rows[line.next + 1] -- as a text: a score
-      left[#left + 1] = visits.met[i]
-      redis.call('DEL', key)
+-- The lanes of lone bays, which are open, follow their first jobs. What is stored of both is known without reading:
+-- the list of open bays and the lines said it to this call.
+function lone_bays.follow(queue, visits)
+  local lone, pack = visits.lone, struct.pack
+  local lanes, emptied, gone, joined, left, fronts, n = {}, {}, {}, {}, {}, {}, 0
+  for i = 1, #lone.lanes do
+    local line, rows, next_row = lone.lines[i], lone.rows[i], 1
+    if line then
+      rows, next_row = line.rows, line.next
+    end
+    if not line or line.lone_in then
+      local lane, bay, place, priority = lone.lanes[i], lone.bays[i], rows[next_row], rows[next_row + 1]
+      left[#left + 1] = lone.members[i]
       if place then
-        local n = #lanes
-        redis.call('ZADD', key, priority, place .. lane)
-        local packed = fronts[priority] or struct.pack('>d', tonumber(priority))
-        fronts[priority] = packed
-        lanes[n + 1], lanes[n + 2] = lane, packed .. place .. bay
-        records[n + 1], records[n + 2] = bay, OPEN .. packed .. place
+        local front = fronts[priority] or pack('>d', tonumber(priority)) -- as a text: a score
+        fronts[priority] = front
+        lanes[n + 1], lanes[n + 2] = lane, front .. place .. bay
         joined[n + 1], joined[n + 2] = priority, place .. bay
+        n = n + 2
       else
         emptied[#emptied + 1], gone[#gone + 1] = lane, bay
       end
@@ -176,7 +188,6 @@ local function follow_alone(queue, visits)
   end
   wide('HSET', prefix .. 'lanes', lanes, 2)
   wide('HDEL', prefix .. 'lanes', emptied, 1)
-  wide('HSET', prefix .. 'bays', records, 2)
   wide('HDEL', prefix .. 'bays', gone, 1)
   wide('SREM', prefix .. 'bays:' .. queue, gone, 1)
   wide('ZREM', prefix .. 'open:' .. queue, left, 1)
@@ -196,10 +207,10 @@ local function leave_lines(queue, visits)
       end
     end
   end
-  follow_alone(queue, visits)
+  lone_bays.follow(queue, visits)
   -- All heads were read by the visit: nothing is read from a line that has lost jobs.
   for lane, line in pairs(visits.lanes) do
-    if not line.alone_in then
+    if not line.lone_in then
       line.place, line.priority = line_head(line)
       pending.touched[lane] = pending.touched[lane] or ''
       pending.heads[lane] = line.place and line or false
@@ -235,7 +246,7 @@ local function enter_bay(line, visits)
   end
   local lane = string.sub(member, PLACE + 1)
   if not visits.in_hand[lane] then
-    visit_lane(lane_line(lane, prefix .. 'lane:' .. lane, 2, false), visits, line)
+    visit_lane(read_lane(lane), visits, line)
   end
   if not visits.shut[line.need] then
     advance(line)
@@ -243,21 +254,39 @@ local function enter_bay(line, visits)
   end
 end
 
--- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The record
--- of the job names the lane, so the bay is not read. The job leaves its lane before that line is first read.
--- False: nothing is done, and the lane must be visited.
-local function take_alone(bay, member, visits)
-  local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
-  if visits.asked[id] == nil then
-    read_ahead(visits.open, place, visits)
+-- The lanes that `lone_bays.take` has taken from are merged with the others from now on: one of their next jobs is
+-- before those of other lanes.
+function lone_bays.merge(visits)
+  local lone = visits.lone
+  for i = lone.merged + 1, #lone.lanes do
+    local line = lane_line(lone.lanes[i], lone.rows[i], 1)
+    line.lone_in, lone.lines[i] = lone.bays[i], line
+    push(visits.heap, line)
   end
+  lone.merged, lone.priority = #lone.lanes, NO_HEAD
+end
+
+-- Note the next job of a lane that `lone_bays.take` has taken from. Most often it comes after all this claim wants.
+function lone_bays.wait(lone, place, priority)
+  priority = tonumber(priority)
+  if priority <= lone.priority then
+    local due, seq = place_order(place)
+    if precedes(priority, due, seq, lone.priority, lone.due, lone.seq) then
+      lone.priority, lone.due, lone.seq = priority, due, seq
+    end
+  end
+end
+
+-- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The job
+-- leaves its lane before that line is first read. False: nothing is done, and the lane must be visited.
+function lone_bays.take(bay, lane, member, visits)
+  local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
   local asked = visits.asked[id]
-  if not asked or visits.kept[id] or visits.left == 0 then
+  if not asked or visits.kept[id] or visits.left == 0 or visits.in_hand[lane] then
     return false
   end
   local special, last = glance_fresh(id, asked)
-  local lane = special and #special[4] > 0 and lane_of(visits.queue, special[5])
-  if not lane or visits.in_hand[lane] or shut(special) then
+  if not special or #special[4] == 0 or shut(special) then
     return false
   end
   local key = prefix .. 'lane:' .. lane
@@ -266,18 +295,20 @@ local function take_alone(bay, member, visits)
   end
   visits.left = visits.left - 1
   charge(special, id)
-  local n, m = #visits.chosen + 1, #visits.alone + 1
+  local lone, n, m = visits.lone, #visits.chosen + 1, #visits.lone.lanes + 1
   visits.chosen[n], visits.last[n], visits.frees[n] = id, last, true
-  local line = lane_line(lane, key, 1, bay)
-  visits.alone[m], visits.met[m] = line, member
-  push(visits.heap, line)
+  local rows = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  lone.lanes[m], lone.bays[m], lone.members[m], lone.rows[m] = lane, bay, member, rows
+  if rows[1] then
+    lone_bays.wait(lone, rows[1], rows[2])
+  end
   return true
 end
 
 -- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
 local function meet_bay(visits)
   local open = visits.open
-  local member = open.rows[open.next]
+  local member, priority = open.rows[open.next], open.rows[open.next + 1]
   local bay = string.sub(member, PLACE + 1)
   advance(open)
   local known = next(visits.shut) and visits.shut[string.sub(bay, visits.need_at)]
@@ -285,14 +316,19 @@ local function meet_bay(visits)
     visits.closing[bay] = known
     return
   end
-  if visits.all_alone or redis.call('ZCARD', prefix .. 'bay:' .. bay) == 1 then
-    if string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
-      and take_alone(bay, member, visits) then
-      return
-    end
-    pending.alone[bay] = true
+  local place = string.sub(member, 1, PLACE)
+  if visits.lone_lanes[bay] == nil then
+    lone_bays.read_ahead(bay, place, visits)
+  end
+  local lane = visits.lone_lanes[bay]
+  if lane and string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
+    and lone_bays.take(bay, lane, member, visits) then
+    return
   end
   local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
+  if lane then
+    line.rows, line.more = { place .. lane, priority }, false
+  end
   line.bay, line.need = bay, string.sub(bay, visits.need_at)
   enter_bay(line, visits)
 end
@@ -304,7 +340,7 @@ local function meet_late(queue, visits)
   )
   for _, member in ipairs(late) do
     local lane = string.sub(member, PLACE + 1)
-    local line = lane_line(lane, prefix .. 'lane:' .. lane, 2, false)
+    local line = read_lane(lane)
     if line_head(line) == string.sub(member, 1, PLACE) then
       visits.in_hand[lane] = true
       push(visits.heap, line)
@@ -312,7 +348,7 @@ local function meet_late(queue, visits)
   end
 end
 
--- Choose jobs of a queue in order. Gates are charged, and `take_alone` removes jobs from their lanes; nothing
+-- Choose jobs of a queue in order. Gates are charged, and `lone_bays.take` removes jobs from their lanes; nothing
 -- else about the jobs is written.
 -- The answer: chosen (with last and frees, see `choose`), expired (jobs), damaged, and cut_short if it stopped
 -- at a bound.
@@ -324,15 +360,22 @@ local function visit(queue, wanted, expiries)
     chosen = {}, last = {}, frees = {}, expired = {}, damaged = {}, cut_short = false,
     expiries = expiries, left = wanted + EXTRA_VISITS, heap = heap, shut = {}, in_hand = {},
     closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {},
-    alone = {}, met = {}, open = open, need_at = #lane_of(queue, '') + 1,
-    -- Every bay has a lane, and every lane one bay: where there are as many, each lane is alone.
-    all_alone = redis.call('HLEN', prefix .. 'lanes') == redis.call('HLEN', prefix .. 'bays'),
+    open = open, need_at = #lane_of(queue, '') + 1,
+    -- Of lanes that `lone_bays.take` has taken from: their names, bays, members in the list of open bays, next rows,
+    -- and lines, of those that are merged. Then the order of the first that is not merged.
+    lone = {
+      lanes = {}, bays = {}, members = {}, rows = {}, lines = {}, merged = 0, priority = NO_HEAD, due = 0, seq = 0,
+    },
+    lone_lanes = {}, -- by bay; false: it has a list
   }
   face(common)
   face(open)
   meet_late(queue, visits)
   while #visits.chosen < wanted and not visits.cut_short do
     local line = goes_before(open, common) and open or common
+    if visits.lone.priority < NO_HEAD and goes_before(visits.lone, line) then
+      lone_bays.merge(visits)
+    end
     if heap[1] and goes_before(heap[1], line) then
       line = heap_pop(heap)
       if line.bay then
