@@ -10,6 +10,7 @@ local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens 
 local EXPIRIES = 500 -- expired jobs that one claim discards
 local SETTLED = 500 -- members of flows that one claim settles
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
+local BEFORE = 7 -- values in the answer before the first asked record
 
 -- What one claim is given, and what it finds.
 local worker, room, alone, head_start
@@ -83,6 +84,7 @@ end
 
 -- Start the jobs that a visit has chosen, which have left their lines.
 local function start_all(visits)
+  local byte, sub, in_flow, asked_of = string.byte, string.sub, members.RECORD, visits.asked
   local limited_front = string.char(RUNNING, FREES)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
@@ -90,9 +92,13 @@ local function start_all(visits)
   for i, job in ipairs(visits.chosen) do
     local last = visits.last[i]
     if last then
-      local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
-      local membership = string.byte(asked) == members.RECORD and string.sub(asked, -21) or ''
-      add_claim(job, asked, front .. string.sub(asked, 20, last) .. membership .. plain_back)
+      local n, asked = #ids + 1, asked_of[job]
+      local front, membership = visits.frees[i] and limited_front or plain_front, ''
+      if byte(asked) == in_flow then
+        membership = sub(asked, -21)
+      end
+      ids[n], answer[BEFORE + n], states[2 * n - 1] = job, asked, job
+      states[2 * n] = front .. sub(asked, 20, last) .. membership .. plain_back
     else
       start(job)
     end

@@ -3,6 +3,7 @@
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
 local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
+local MINUS = 45 -- the need of a bay begins with it where what is missing is a unit
 local UNCHANGED = 48 -- the kind byte of jobs that have no state record
 local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
 
@@ -60,7 +61,8 @@ end
 -- What a job that was never changed asks for, and the last byte of what a claim copies; nil if something must be
 -- done for it at its start, or if it cannot be read.
 local function glance_fresh(id, asked)
-  if string.sub(asked, 12, 19) == ENDLESS and not members.is_stopped(asked) then
+  if string.sub(asked, 12, 19) == ENDLESS
+    and (string.byte(asked) ~= members.RECORD or not members.is_stopped(asked)) then
     local marks, special, last = glance_asked(id, asked)
     if marks and marks < STARTED and special ~= false then
       return special, last
@@ -190,8 +192,13 @@ function lone_bays.follow(queue, visits)
   wide('HDEL', prefix .. 'lanes', emptied, 1)
   wide('HDEL', prefix .. 'bays', gone, 1)
   wide('SREM', prefix .. 'bays:' .. queue, gone, 1)
-  wide('ZREM', prefix .. 'open:' .. queue, left, 1)
-  wide('ZADD', prefix .. 'open:' .. queue, joined, 2)
+  local open, listed = visits.open, prefix .. 'open:' .. queue
+  if #left > 0 and #left == open.skip + (open.next - 1) / 2 then
+    redis.call('ZREMRANGEBYRANK', listed, 0, #left - 1) -- all that were met, and nothing was written there since
+  else
+    wide('ZREM', listed, left, 1)
+  end
+  wide('ZADD', listed, joined, 2)
 end
 
 -- The chosen jobs leave their lines, all of a line together.
@@ -279,8 +286,8 @@ end
 
 -- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The job
 -- leaves its lane before that line is first read. False: nothing is done, and the lane must be visited.
-function lone_bays.take(bay, lane, member, visits)
-  local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
+function lone_bays.take(bay, lane, member, place, visits)
+  local id = string.sub(member, 18, 33)
   local asked = visits.asked[id]
   if not asked or visits.kept[id] or visits.left == 0 or visits.in_hand[lane] then
     return false
@@ -305,6 +312,19 @@ function lone_bays.take(bay, lane, member, visits)
   return true
 end
 
+-- Whether all open bays that were read come before everything else: the answer is then the order of the last.
+function lone_bays.all_first(visits, common)
+  local open, top = visits.open, visits.heap[1]
+  local last = visits.last_open
+  if last.rows ~= open.rows then
+    local at = #open.rows - 1
+    last.rows, last.priority = open.rows, tonumber(open.rows[at + 1])
+    last.due, last.seq = place_order(open.rows[at])
+  end
+  return goes_before(last, common) and goes_before(last, visits.lone)
+    and (not top or goes_before(last, top)) and last
+end
+
 -- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
 local function meet_bay(visits)
   local open = visits.open
@@ -321,8 +341,8 @@ local function meet_bay(visits)
     lone_bays.read_ahead(bay, place, visits)
   end
   local lane = visits.lone_lanes[bay]
-  if lane and string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
-    and lone_bays.take(bay, lane, member, visits) then
+  if lane and string.byte(bay, visits.need_at) == MINUS
+    and lone_bays.take(bay, lane, member, place, visits) then
     return
   end
   local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
@@ -331,6 +351,15 @@ local function meet_bay(visits)
   end
   line.bay, line.need = bay, string.sub(bay, visits.need_at)
   enter_bay(line, visits)
+end
+
+-- Begin with the first open bays: as many as come before everything else for sure.
+local function meet_bays(visits, common, wanted)
+  local last, top, open = lone_bays.all_first(visits, common), visits.heap[1], visits.open
+  repeat
+    meet_bay(visits)
+  until not last or not open.rows[open.next] or #visits.chosen == wanted or visits.cut_short
+    or visits.heap[1] ~= top or not goes_before(last, visits.lone)
 end
 
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
@@ -367,6 +396,7 @@ local function visit(queue, wanted, expiries)
       lanes = {}, bays = {}, members = {}, rows = {}, lines = {}, merged = 0, priority = NO_HEAD, due = 0, seq = 0,
     },
     lone_lanes = {}, -- by bay; false: it has a list
+    last_open = { rows = false, priority = 0, due = 0, seq = 0, rank = 1 },
   }
   face(common)
   face(open)
@@ -387,7 +417,7 @@ local function visit(queue, wanted, expiries)
       break
     else
       if line == open then
-        meet_bay(visits)
+        meet_bays(visits, common, wanted)
       else
         take_head(common, visits, common)
       end
