@@ -1,13 +1,7 @@
 -- A claim on a queue with lanes: the common line and the open bays, merged by their heads.
--- use: jobs keys gates lanes lines merging
+-- use: jobs keys gates lanes lines merging lone_bays
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
-local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
-local MINUS = 45 -- the need of a bay begins with it where what is missing is a unit
-local UNCHANGED = 48 -- the kind byte of jobs that have no state record
-local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
-
-local lone_bays = {} -- functions of one table, because one chunk has 200 locals at most
 
 -- --- taking jobs ---
 
@@ -16,57 +10,6 @@ local function leave_unread(queue, lost)
   redis.call('ZREM', lost.key, lost.place)
   if lost.lane then
     pending.touched[lost.lane] = pending.touched[lost.lane] or ''
-  end
-end
-
--- Read the records of a job and of those behind it in a line, whose members begin with places.
-local function read_ahead(line, place, visits)
-  local sub, byte, rows = string.sub, string.byte, line.rows
-  local ids, changed, n = { sub(place, 18, 33) }, {}, 1
-  if byte(place, PLACE) ~= UNCHANGED then
-    changed[1] = ids[1]
-  end
-  line.ahead = math.max(FIRST_AHEAD, math.min(2 * (line.ahead or 0), MOST_AHEAD))
-  for at = line.next, math.min(#rows, line.next + 2 * line.ahead - 2), 2 do
-    n = n + 1
-    ids[n] = sub(rows[at], 18, 33)
-    if byte(rows[at], PLACE) ~= UNCHANGED then
-      changed[#changed + 1] = ids[n]
-    end
-  end
-  local records, known = read_all('HMGET', prefix .. 'jobs', ids), visits.asked
-  for i, id in ipairs(ids) do
-    known[id] = records[i]
-  end
-  records, known = read_all('HMGET', prefix .. 'state', changed), visits.kept
-  for i, id in ipairs(changed) do
-    known[id] = records[i] or nil
-  end
-end
-
--- The same of the first open bay and those behind it, and which of them are lone.
-function lone_bays.read_ahead(bay, place, visits)
-  local sub, open, names, n = string.sub, visits.open, { bay }, 1
-  read_ahead(open, place, visits)
-  for at = open.next, math.min(#open.rows, open.next + 2 * open.ahead - 2), 2 do
-    n = n + 1
-    names[n] = sub(open.rows[at], PLACE + 1)
-  end
-  local known, byte = visits.lone_lanes, string.byte
-  for i, record in ipairs(read_all('HMGET', prefix .. 'bays', names)) do
-    known[names[i]] = record and byte(record, 9) == bays.LONE and sub(record, 10)
-  end
-end
-
--- What a job that was never changed asks for, and the last byte of what a claim copies; nil if something must be
--- done for it at its start, or if it cannot be read.
-local function glance_fresh(id, asked)
-  if string.sub(asked, 12, 19) == ENDLESS
-    and (string.byte(asked) ~= members.RECORD or not members.is_stopped(asked)) then
-    local marks, special, last = glance_asked(id, asked)
-    if marks and marks < STARTED and special ~= false then
-      return special, last
-    end
   end
 end
 
@@ -163,44 +106,6 @@ end
 
 -- --- afterwards ---
 
--- The lanes of lone bays, which are open, follow their first jobs. What is stored of both is known without reading:
--- the list of open bays and the lines said it to this call.
-function lone_bays.follow(queue, visits)
-  local lone, pack = visits.lone, struct.pack
-  local lanes, emptied, gone, joined, left, fronts, n = {}, {}, {}, {}, {}, {}, 0
-  for i = 1, #lone.lanes do
-    local line, rows, next_row = lone.lines[i], lone.rows[i], 1
-    if line then
-      rows, next_row = line.rows, line.next
-    end
-    if not line or line.lone_in then
-      local lane, bay, place, priority = lone.lanes[i], lone.bays[i], rows[next_row], rows[next_row + 1]
-      left[#left + 1] = lone.members[i]
-      if place then
-        local front = fronts[priority] or pack('>d', tonumber(priority)) -- as a text: a score
-        fronts[priority] = front
-        lanes[n + 1], lanes[n + 2] = lane, front .. place .. bay
-        joined[n + 1], joined[n + 2] = priority, place .. bay
-        n = n + 2
-      else
-        emptied[#emptied + 1], gone[#gone + 1] = lane, bay
-      end
-      cache.bays[bay] = nil
-    end
-  end
-  wide('HSET', prefix .. 'lanes', lanes, 2)
-  wide('HDEL', prefix .. 'lanes', emptied, 1)
-  wide('HDEL', prefix .. 'bays', gone, 1)
-  wide('SREM', prefix .. 'bays:' .. queue, gone, 1)
-  local open, listed = visits.open, prefix .. 'open:' .. queue
-  if #left > 0 and #left == open.skip + (open.next - 1) / 2 then
-    redis.call('ZREMRANGEBYRANK', listed, 0, #left - 1) -- all that were met, and nothing was written there since
-  else
-    wide('ZREM', listed, left, 1)
-  end
-  wide('ZADD', listed, joined, 2)
-end
-
 -- The chosen jobs leave their lines, all of a line together.
 local function leave_lines(queue, visits)
   wide('ZREM', prefix .. 'ready:' .. queue, visits.common, 1)
@@ -261,71 +166,7 @@ local function enter_bay(line, visits)
   end
 end
 
--- The lanes that `lone_bays.take` has taken from are merged with the others from now on: one of their next jobs is
--- before those of other lanes.
-function lone_bays.merge(visits)
-  local lone = visits.lone
-  for i = lone.merged + 1, #lone.lanes do
-    local line = lane_line(lone.lanes[i], lone.rows[i], 1)
-    line.lone_in, lone.lines[i] = lone.bays[i], line
-    push(visits.heap, line)
-  end
-  lone.merged, lone.priority = #lone.lanes, NO_HEAD
-end
-
--- Note the next job of a lane that `lone_bays.take` has taken from. Most often it comes after all this claim wants.
-function lone_bays.wait(lone, place, priority)
-  priority = tonumber(priority)
-  if priority <= lone.priority then
-    local due, seq = place_order(place)
-    if precedes(priority, due, seq, lone.priority, lone.due, lone.seq) then
-      lone.priority, lone.due, lone.seq = priority, due, seq
-    end
-  end
-end
-
--- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The job
--- leaves its lane before that line is first read. False: nothing is done, and the lane must be visited.
-function lone_bays.take(bay, lane, member, place, visits)
-  local id = string.sub(member, 18, 33)
-  local asked = visits.asked[id]
-  if not asked or visits.kept[id] or visits.left == 0 or visits.in_hand[lane] then
-    return false
-  end
-  local special, last = glance_fresh(id, asked)
-  if not special or #special[4] == 0 or shut(special) then
-    return false
-  end
-  local key = prefix .. 'lane:' .. lane
-  if redis.call('ZREM', key, place) == 0 then
-    return false
-  end
-  visits.left = visits.left - 1
-  charge(special, id)
-  local lone, n, m = visits.lone, #visits.chosen + 1, #visits.lone.lanes + 1
-  visits.chosen[n], visits.last[n], visits.frees[n] = id, last, true
-  local rows = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  lone.lanes[m], lone.bays[m], lone.members[m], lone.rows[m] = lane, bay, member, rows
-  if rows[1] then
-    lone_bays.wait(lone, rows[1], rows[2])
-  end
-  return true
-end
-
--- Whether all open bays that were read come before everything else: the answer is then the order of the last.
-function lone_bays.all_first(visits, common)
-  local open, top = visits.open, visits.heap[1]
-  local last = visits.last_open
-  if last.rows ~= open.rows then
-    local at = #open.rows - 1
-    last.rows, last.priority = open.rows, tonumber(open.rows[at + 1])
-    last.due, last.seq = place_order(open.rows[at])
-  end
-  return goes_before(last, common) and goes_before(last, visits.lone)
-    and (not top or goes_before(last, top)) and last
-end
-
--- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
+-- Begin with the first open bay.
 local function meet_bay(visits)
   local open = visits.open
   local member, priority = open.rows[open.next], open.rows[open.next + 1]
@@ -341,10 +182,6 @@ local function meet_bay(visits)
     lone_bays.read_ahead(bay, place, visits)
   end
   local lane = visits.lone_lanes[bay]
-  if lane and string.byte(bay, visits.need_at) == MINUS
-    and lone_bays.take(bay, lane, member, place, visits) then
-    return
-  end
   local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
   if lane then
     line.rows, line.more = { place .. lane, priority }, false
@@ -353,13 +190,14 @@ local function meet_bay(visits)
   enter_bay(line, visits)
 end
 
--- Begin with the first open bays: as many as come before everything else for sure.
+-- Begin with the first open bays: with one, or with as many lone ones as come before everything else.
 local function meet_bays(visits, common, wanted)
-  local last, top, open = lone_bays.all_first(visits, common), visits.heap[1], visits.open
-  repeat
+  local open, bound = visits.open, lone_bays.all_first(visits, common)
+  local before = open.next
+  lone_bays.take_first(visits, bound and wanted or #visits.chosen + 1, bound or open)
+  if open.next == before then
     meet_bay(visits)
-  until not last or not open.rows[open.next] or #visits.chosen == wanted or visits.cut_short
-    or visits.heap[1] ~= top or not goes_before(last, visits.lone)
+  end
 end
 
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
@@ -377,7 +215,7 @@ local function meet_late(queue, visits)
   end
 end
 
--- Choose jobs of a queue in order. Gates are charged, and `lone_bays.take` removes jobs from their lanes; nothing
+-- Choose jobs of a queue in order. Gates are charged, and `lone_bays.take_first` removes jobs from their lanes; nothing
 -- else about the jobs is written.
 -- The answer: chosen (with last and frees, see `choose`), expired (jobs), damaged, and cut_short if it stopped
 -- at a bound.
@@ -390,11 +228,7 @@ local function visit(queue, wanted, expiries)
     expiries = expiries, left = wanted + EXTRA_VISITS, heap = heap, shut = {}, in_hand = {},
     closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {},
     open = open, need_at = #lane_of(queue, '') + 1,
-    -- Of lanes that `lone_bays.take` has taken from: their names, bays, members in the list of open bays, next rows,
-    -- and lines, of those that are merged. Then the order of the first that is not merged.
-    lone = {
-      lanes = {}, bays = {}, members = {}, rows = {}, lines = {}, merged = 0, priority = NO_HEAD, due = 0, seq = 0,
-    },
+    lone = lone_bays.new(),
     lone_lanes = {}, -- by bay; false: it has a list
     last_open = { rows = false, priority = 0, due = 0, seq = 0, rank = 1 },
   }
