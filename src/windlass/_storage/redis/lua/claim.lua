@@ -114,6 +114,7 @@ local function start_plain(queue, fresh, asked)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
     or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
+  local its_membership, stopped -- of the member before: most are of the same part
   for i = 1, #fresh do
     local id, record = fresh[i], asked[i]
     local high, low, last
@@ -127,13 +128,19 @@ local function start_plain(queue, fresh, asked)
       n, records, all = n + 1, records + 1, all + 2
       ids[n], answer[records] = id, record
       states[all - 1], states[all] = id, plain_front .. sub(record, 20, last) .. plain_back
-    elseif members.is_stopped(record) then
-      discard({ id = id, asked = record })
     else
-      n, records, all = n + 1, records + 1, all + 2
-      ids[n], answer[records] = id, record
-      states[all - 1] = id
-      states[all] = plain_front .. sub(record, 20, last) .. sub(record, -21) .. plain_back
+      local membership = sub(record, -21)
+      if membership ~= its_membership then
+        its_membership, stopped = membership, members.is_stopped(record)
+      end
+      if stopped then
+        discard({ id = id, asked = record })
+      else
+        n, records, all = n + 1, records + 1, all + 2
+        ids[n], answer[records] = id, record
+        states[all - 1] = id
+        states[all] = plain_front .. sub(record, 20, last) .. membership .. plain_back
+      end
     end
   end
 end
