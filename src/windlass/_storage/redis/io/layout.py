@@ -149,11 +149,11 @@ Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     and for a breaker, whose bays wait for an instant or for the one job that runs.
 
 This is layout 5. Layout 4 had a ``bay:<bay>`` for lone bays, too; such bays are read as they are,
-and become lone when a lane of theirs changes. Layout 3 knew no flows. Layout 1 had one line ``finished:<digit>`` for all queues,
-and no ``oldest``; layout 2 had no ``retrying``, and knew nothing of frames, journals and audits.
-open.lua moves and gathers what is missing, in chunks, before a storage is opened; ``gathering``
-(STRING) says how far
-it is with the jobs that retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
+and become lone when a lane of theirs changes. Layout 3 knew no flows. Layout 1 had one line
+``finished:<digit>`` for all queues, and no ``oldest``; layout 2 had no ``retrying``, and knew
+nothing of frames, journals and audits. open.lua moves and gathers what is missing, in chunks,
+before a storage is opened; ``gathering`` (STRING) says how far it is with the jobs that
+retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
 jobs. Every script names the one it was opened with. A newer layout under the same id refuses
 claims, and everything else from processes whose layout is older than ``finishes`` (STRING) says.
 The first flow sets that to 4: older processes would end members without counting them. The first

@@ -68,7 +68,23 @@ end
 function lone_bays.new()
   return {
     lanes = {}, bays = {}, members = {}, rows = {}, lines = {}, merged = 0, priority = NO_HEAD, due = 0, seq = 0,
+    refused = {},
   }
+end
+
+-- The head of a lone bay's lane was refused by another gate than the bay's: the lane moves to that gate's bay.
+function lone_bays.refuse(visits, gate, cost, opens, refused)
+  local all = visits.lone.refused
+  local before = all[#all]
+  if before and before.gate == gate and before.cost == cost then -- most often
+    refused.need, refused.target = before.need, before.target
+  else
+    refused.need = need_of(gate, cost)
+    refused.target = lane_of(visits.queue, refused.need)
+  end
+  refused.gate, refused.cost, refused.opens = gate, cost, opens or -1
+  visits.shut[refused.need] = refused.opens
+  all[#all + 1] = refused
 end
 
 -- The lanes that `lone_bays.take_first` has taken from are merged with the others from now on: one of their next jobs is
@@ -96,9 +112,20 @@ function lone_bays.all_first(visits, common)
     and (not top or goes_before(last, top)) and last
 end
 
+-- Note the next job of a lane, if there is one. Most often it comes after all that this claim wants.
+function lone_bays.wait(lone, place, priority)
+  if place then
+    local due, seq = place_order(place)
+    priority = tonumber(priority)
+    if precedes(priority, due, seq, lone.priority, lone.due, lone.seq) then
+      lone.priority, lone.due, lone.seq = priority, due, seq
+    end
+  end
+end
+
 -- Take the first jobs of the first open bays, which come before everything else up to `bound`, as long as each bay is
--- lone and waits for a unit, its job was never changed, and its limits admit it: most. A job leaves its lane before that
--- line is first read. What ends this is left to `meet_bay`.
+-- lone and waits for a unit, and its job was never changed: most. A job leaves its lane before that line is first read.
+-- Where another gate refuses the job, its lane moves there. What ends this is left to `meet_bay`.
 function lone_bays.take_first(visits, wanted, bound)
   local open, lone, lane_in, asked_of = visits.open, visits.lone, visits.lone_lanes, visits.asked
   local chosen, last_of, frees, rows = visits.chosen, visits.last, visits.frees, open.rows
@@ -118,30 +145,48 @@ function lone_bays.take_first(visits, wanted, bound)
       return
     end
     local special, last = glance_fresh(id, asked)
-    if not special or #special[4] == 0 or shut(special) then
+    if not special or #special[4] == 0 then
       return
     end
-    local key = front .. lane
-    if call('ZREM', key, place) == 0 then
+    local key, gate, cost, opens = front .. lane, shut(special)
+    if gate and (cost == UNIT and sub(bay, need_at + 3) == gate) or not gate and call('ZREM', key, place) == 0 then
       return
     end
-    charge(special, id)
-    local next_rows = call('ZRANGE', key, 0, 0, 'WITHSCORES')
-    n, m, at = n + 1, m + 1, at + 2
-    open.next, visits.left = at, visits.left - 1
-    chosen[n], last_of[n], frees[n] = id, last, true
-    lone.lanes[m], lone.bays[m], lone.members[m], lone.rows[m] = lane, bay, member, next_rows
-    if next_rows[1] then
-      local priority, due, seq = tonumber(next_rows[2]), place_order(next_rows[1])
-      if precedes(priority, due, seq, lone.priority, lone.due, lone.seq) then
-        lone.priority, lone.due, lone.seq = priority, due, seq
-      end
+    if gate then
+      lone_bays.refuse(visits, gate, cost, opens, {
+        lane = lane, bay = bay, member = member, place = place, priority = rows[at + 1],
+      })
+      shut_needs = visits.shut
+    else
+      charge(special, id)
+      local next_rows = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+      n, m = n + 1, m + 1
+      chosen[n], last_of[n], frees[n] = id, last, true
+      lone.lanes[m], lone.bays[m], lone.members[m], lone.rows[m] = lane, bay, member, next_rows
+      lone_bays.wait(lone, next_rows[1], next_rows[2])
     end
-    member = rows[at]
+    at = at + 2
+    open.next, visits.left, member = at, visits.left - 1, rows[at]
   end
 end
 
 -- --- afterwards ---
+
+-- Lanes that were refused join the bays of what they wait for.
+function lone_bays.move_refused(queue, all)
+  local joined = {}
+  for _, refused in ipairs(all) do
+    local bay = refused.target
+    if not joined[bay] then
+      bays.find(queue, refused.gate, refused.cost)
+    end
+    bays.set(bay, refused.opens)
+    gather_scored(joined, bay, tonumber(refused.priority), refused.place .. refused.lane)
+  end
+  for bay, lanes in pairs(joined) do
+    bays.follow(bay, lanes, nil)
+  end
+end
 
 -- The lanes of lone bays, which are open, follow their first jobs. What is stored of both is known without reading:
 -- the list of open bays and the lines said it to this call.
@@ -168,6 +213,13 @@ function lone_bays.follow(queue, visits)
       cache.bays[bay] = nil
     end
   end
+  for _, refused in ipairs(lone.refused) do
+    local priority, bay = tonumber(refused.priority), refused.bay
+    lanes[n + 1] = refused.lane
+    lanes[n + 2] = pack('>d', priority) .. refused.place .. refused.target
+    left[#left + 1], gone[#gone + 1] = refused.member, bay
+    n, cache.bays[bay] = n + 2, nil
+  end
   wide('HSET', prefix .. 'lanes', lanes, 2)
   wide('HDEL', prefix .. 'lanes', emptied, 1)
   wide('HDEL', prefix .. 'bays', gone, 1)
@@ -179,4 +231,5 @@ function lone_bays.follow(queue, visits)
     wide('ZREM', listed, left, 1)
   end
   wide('ZADD', listed, joined, 2)
+  lone_bays.move_refused(queue, lone.refused)
 end
