@@ -5,6 +5,7 @@ has listed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from redis import Redis
 from tests.storage.redis.key_checker import disorder
 from windlass._core.job.job import LimitUse, NewJob
 from windlass._core.job.transition import succeed
-from windlass._core.limits.limit import LimitSpec
+from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass.testing._clock import VirtualClock
@@ -115,6 +116,21 @@ async def test_a_group_has_a_list_only_while_several_lanes_stand_there(
         await end(storage, succeed(job, by="w1", result=None))
     assert done == [*alone, *beside]
     assert disorder(server, key) == []
+
+
+async def test_lanes_that_a_shared_rate_refuses_form_one_group_and_are_served_when_it_opens(
+    storage: Storage, clock: VirtualClock, server: Any, key: str
+) -> None:
+    await limits(storage)
+    await storage.limits.define([LimitSpec(name="rate", rate=Rate(2, timedelta(seconds=1), burst=2))])
+    made = await add(storage, *(a_tenants_job(number, "rate") for number in range(6)))
+    for first in (0, 2, 4):
+        assert ids(await claim(storage, 99)) == list(made[first : first + 2])
+        assert disorder(server, key) == []
+        assert server.zcard(key + "timed:default") == (1 if first < 4 else 0)
+        assert await claim(storage, 99) == []
+        clock.advance(1)
+    assert lists(server, key) == 0
 
 
 async def test_the_first_limited_job_shuts_out_processes_of_older_layouts(
