@@ -122,7 +122,9 @@ async def test_lanes_that_a_shared_rate_refuses_form_one_group_and_are_served_wh
     storage: Storage, clock: VirtualClock, server: Any, key: str
 ) -> None:
     await limits(storage)
-    await storage.limits.define([LimitSpec(name="rate", rate=Rate(2, timedelta(seconds=1), burst=2))])
+    await storage.limits.define(
+        [LimitSpec(name="rate", rate=Rate(2, timedelta(seconds=1), burst=2))]
+    )
     made = await add(storage, *(a_tenants_job(number, "rate") for number in range(6)))
     for first in (0, 2, 4):
         assert ids(await claim(storage, 99)) == list(made[first : first + 2])
