@@ -19,6 +19,8 @@ from windlass._storage.redis.jobs.request import JobRequest, decode_request, key
 
 _WAITING, _RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 _PLACE = 34
+_LONE = 255
+"""The ninth byte in the record of a bay that has one lane, and no list."""
 _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
     b"rollups gauges live wake notices limits lanes bays epoch opened fence born born_seq ended "
@@ -258,24 +260,30 @@ class _Look:
             for member, _ in line:
                 if expires := self.expires(member[17:33]):
                     late[_queue_of(lane)][member + lane] = expires
+        bays = self.fields(b"bays")
+        lone = {bay: text[9:] for bay, text in bays.items() if text[8] == _LONE}
+        for bay, lane in lone.items():
+            self.same("lone lane", [m[_PLACE:] for m in in_bays.pop(bay, {})], [lane])
         self.same("bay", {b: self.scores(b"bay:" + b) for b in self.families[b"bay"]},
                   dict(in_bays))  # fmt: skip
         self.same("lane_expiring", {q: self.scores(b"lane_expiring:" + q)
                   for q in self.families[b"lane_expiring"]}, dict(late))  # fmt: skip
 
     def bays(self) -> None:
-        bays = self.fields(b"bays")
-        self.same("bays", set(bays), self.families[b"bay"])
+        bays, lanes = self.fields(b"bays"), self.fields(b"lanes")
         wanted: dict[bytes, dict[bytes, Any]] = defaultdict(lambda: defaultdict(dict))
         for bay, text in bays.items():
-            at, priority = struct.unpack(">dd", text[:16])
+            (at,) = struct.unpack(">d", text[:8])
+            head = lanes[text[9:]][:42] if text[8] == _LONE else text[8:]
+            priority, place = *struct.unpack(">d", head[:8]), head[8:]
             queue = _queue_of(bay)
             gate = bay.split(b":", 1)[1][len(queue) + 1 :].split(b":", 1)[1]
-            heads = self.server.zrange(self.prefix + b"bay:" + bay, 0, 0)
-            self.same("head of bay", [head[:_PLACE] for head in heads], [text[16:]])
+            if text[8] != _LONE:
+                heads = self.server.zrange(self.prefix + b"bay:" + bay, 0, 0)
+                self.same("head of bay", [head[:_PLACE] for head in heads], [place])
             wanted[b"bays"][queue][bay] = 1.0
             if at == 0:
-                wanted[b"open"][queue][text[16:] + bay] = priority
+                wanted[b"open"][queue][place + bay] = priority
             else:
                 wanted[b"waits"][gate][bay] = at if at > 0 else float("inf")
                 wanted[b"shut"][gate.partition(b":")[0]][gate] = 1.0

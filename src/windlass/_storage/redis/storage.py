@@ -47,16 +47,18 @@ __all__ = ["RedisStorage", "open_redis"]
 log = logging.getLogger("windlass")
 
 _NOW = script("now")
-_LAYOUT = 4
+_LAYOUT = 5
 """Raised when an older Windlass could not read or keep up what this one writes. 2: ended jobs by
-queue. 3: lists of those that retry, frames, logs and events. 4: flows.
+queue. 3: lists of those that retry, frames, logs and events. 4: flows. 5: lane
+groups with one lane have no list of lanes.
 """
 _GATHERED = 3
 """The first layout with lists of those that retry."""
 _FINISHES = 3
 """The oldest layout whose processes may still do everything but claim, once this one is stored:
 their workers store the outcomes of what they run, and end. Older processes are refused outright.
-The first flow raises it: see flow_start.lua.
+The first flow raises it, and so does the first lane group: see flow_start.lua
+and bays.lua.
 """
 _EPOCH = re.compile(rb"([0-9]{1,9})-([0-9A-Za-z]{1,64})")
 

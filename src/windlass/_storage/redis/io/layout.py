@@ -135,9 +135,10 @@ Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     holds:<gate>     SET      id of the running jobs that count against it
     lanes            HASH     lane -> head's priority as 8 bytes, head's place, bay
     bays             HASH     bay -> opens_at and head's priority as doubles, head's place;
-                              opens_at: 0 open, -1 when a unit comes back, else the instant
+                              opens_at: 0 open, -1 when a unit comes back, else the instant.
+                              Of a bay with one lane (it is lone): opens_at, byte 255, lane
     bays:<queue>     SET      bay
-    bay:<bay>        ZSET     head's place, then lane, by the head's priority
+    bay:<bay>        ZSET     head's place, then lane, by the head's priority; none of a lone bay
     open:<queue>     ZSET     head's place, then bay, by the head's priority: open bays
     timed:<queue>    ZSET     bay by opens_at
     waits:<gate>     ZSET     closed bay by opens_at, +inf where it waits for a unit
@@ -147,14 +148,16 @@ Limits. See the SQLite backend's lanes.py for lanes and lane groups (here: bays)
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit
     and for a breaker, whose bays wait for an instant or for the one job that runs.
 
-This is layout 4. Layout 3 knew no flows. Layout 1 had one line ``finished:<digit>`` for all queues,
-and no ``oldest``; layout 2 had no ``retrying``, and knew nothing of frames, journals and audits.
-open.lua moves and gathers what is missing, in chunks, before a storage is opened; ``gathering``
-(STRING) says how far
-it is with the jobs that retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
+This is layout 5. Layout 4 had a ``bay:<bay>`` for lone bays, too; such bays are read as they are,
+and become lone when a lane of theirs changes. Layout 3 knew no flows. Layout 1 had one line
+``finished:<digit>`` for all queues, and no ``oldest``; layout 2 had no ``retrying``, and knew
+nothing of frames, journals and audits. open.lua moves and gathers what is missing, in chunks,
+before a storage is opened; ``gathering`` (STRING) says how far it is with the jobs that
+retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
 jobs. Every script names the one it was opened with. A newer layout under the same id refuses
 claims, and everything else from processes whose layout is older than ``finishes`` (STRING) says.
-The first flow sets that to 4: older processes would end members without counting them.
+The first flow sets that to 4: older processes would end members without counting them. The first
+lone bay sets it to 5: older processes would not find its lane.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state

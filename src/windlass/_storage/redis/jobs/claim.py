@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from windlass._core.job.job import Claim, ClaimedJob, JobId
+from windlass._core.job.job import Claim, ClaimedJob, FlowPlace, JobId
 from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply
 from windlass._storage.redis.io.layout import SOLO
@@ -29,7 +29,6 @@ from windlass._storage.redis.jobs.request import (
 __all__ = ["ClaimedBatch", "UnreadableJob", "claimed_job", "read_claim"]
 
 _FIRST_RECORD = 7
-_NO_EXTRAS = JobExtras()
 _ID = 16
 
 
@@ -86,17 +85,25 @@ def _read_fresh(records: Iterable[bytes], at: datetime, worker: str) -> list[Cla
     """Decode jobs that are claimed for the first time: on the path of every job."""
     jobs: list[ClaimedJob] = []
     decode = decode_request
+    places: dict[bytes, FlowPlace | None] = {}  # many members are of one part
     for record in records:
         job = decode(record)
         claim = Claim(JobId(job.id.hex()), 1, job.seq)
         budget, extras = job.budget, job.extras
-        if extras is None and job.membership is None:
+        if extras is not None:
+            claimed = _with_extras(job, extras, claim, at, worker)
+        elif job.membership is None:
             claimed = ClaimedJob(
                 claim, job.task, job.queue, job.payload, 1, budget, budget, instant_at(job.due), at,
                 worker,
             )  # fmt: skip
         else:
-            claimed = _with_extras(job, extras or _NO_EXTRAS, claim, at, worker)
+            if job.membership not in places:
+                places[job.membership] = place_of(job.membership)
+            claimed = ClaimedJob(
+                claim, job.task, job.queue, job.payload, 1, budget, budget, instant_at(job.due), at,
+                worker, flow=places[job.membership],
+            )  # fmt: skip
         jobs.append(claimed)
     return jobs
 

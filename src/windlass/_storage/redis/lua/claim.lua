@@ -10,6 +10,7 @@ local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens 
 local EXPIRIES = 500 -- expired jobs that one claim discards
 local SETTLED = 500 -- members of flows that one claim settles
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
+local BEFORE = 7 -- values in the answer before the first asked record
 
 -- What one claim is given, and what it finds.
 local worker, room, alone, head_start
@@ -83,6 +84,7 @@ end
 
 -- Start the jobs that a visit has chosen, which have left their lines.
 local function start_all(visits)
+  local byte, sub, in_flow, asked_of = string.byte, string.sub, members.RECORD, visits.asked
   local limited_front = string.char(RUNNING, FREES)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
@@ -90,9 +92,13 @@ local function start_all(visits)
   for i, job in ipairs(visits.chosen) do
     local last = visits.last[i]
     if last then
-      local front, asked = visits.frees[i] and limited_front or plain_front, visits.asked[job]
-      local membership = string.byte(asked) == members.RECORD and string.sub(asked, -21) or ''
-      add_claim(job, asked, front .. string.sub(asked, 20, last) .. membership .. plain_back)
+      local n, asked = #ids + 1, asked_of[job]
+      local front, membership = visits.frees[i] and limited_front or plain_front, ''
+      if byte(asked) == in_flow then
+        membership = sub(asked, -21)
+      end
+      ids[n], answer[BEFORE + n], states[2 * n - 1] = job, asked, job
+      states[2 * n] = front .. sub(asked, 20, last) .. membership .. plain_back
     else
       start(job)
     end
@@ -108,6 +114,7 @@ local function start_plain(queue, fresh, asked)
   plain_front = plain_front or string.char(RUNNING, 0)
   plain_back = plain_back
     or struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
+  local its_membership, stopped -- of the member before: most are of the same part
   for i = 1, #fresh do
     local id, record = fresh[i], asked[i]
     local high, low, last
@@ -121,13 +128,19 @@ local function start_plain(queue, fresh, asked)
       n, records, all = n + 1, records + 1, all + 2
       ids[n], answer[records] = id, record
       states[all - 1], states[all] = id, plain_front .. sub(record, 20, last) .. plain_back
-    elseif members.is_stopped(record) then
-      discard({ id = id, asked = record })
     else
-      n, records, all = n + 1, records + 1, all + 2
-      ids[n], answer[records] = id, record
-      states[all - 1] = id
-      states[all] = plain_front .. sub(record, 20, last) .. sub(record, -21) .. plain_back
+      local membership = sub(record, -21)
+      if membership ~= its_membership then
+        its_membership, stopped = membership, members.is_stopped(record)
+      end
+      if stopped then
+        discard({ id = id, asked = record })
+      else
+        n, records, all = n + 1, records + 1, all + 2
+        ids[n], answer[records] = id, record
+        states[all - 1] = id
+        states[all] = plain_front .. sub(record, 20, last) .. membership .. plain_back
+      end
     end
   end
 end

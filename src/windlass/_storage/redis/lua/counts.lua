@@ -33,13 +33,18 @@ end
 -- In a lane the head is the oldest unless jobs of several priorities wait there: where lanes are many,
 -- the heads have to do.
 local function look_into_lanes(queue)
-  for _, bay in ipairs(redis.call('SMEMBERS', prefix .. 'bays:' .. queue)) do
-    look_into('bay:' .. bay)
-    if lanes_left > 0 then
-      for _, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, lanes_left - 1)) do
-        look_into('lane:' .. string.sub(member, PLACE + 1))
-        lanes_left = lanes_left - 1
-      end
+  local names = redis.call('SMEMBERS', prefix .. 'bays:' .. queue)
+  bays.load(names)
+  for _, name in ipairs(names) do
+    local bay = bays.get(name)
+    if bay.lone then
+      older((place_order(bay.place)))
+    else
+      look_into('bay:' .. name)
+    end
+    for _, lane in ipairs(bays.lanes(name, lanes_left)) do
+      look_into('lane:' .. lane)
+      lanes_left = lanes_left - 1
     end
   end
 end

@@ -51,9 +51,11 @@ local function expect_waiting(queue)
     add_line('ready:' .. queue)
     add_line('later:' .. queue)
     add_line('solo:' .. queue)
-    for _, bay in ipairs(redis.call('SMEMBERS', prefix .. 'bays:' .. queue)) do
-      for _, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, -1)) do
-        add_line('lane:' .. string.sub(member, PLACE + 1))
+    local names = redis.call('SMEMBERS', prefix .. 'bays:' .. queue)
+    bays.load(names)
+    for _, name in ipairs(names) do
+      for _, lane in ipairs(bays.lanes(name, most)) do
+        add_line('lane:' .. lane)
       end
     end
   end)

@@ -14,7 +14,7 @@ local function tell(key, spent)
   local gate = gate_of({ name, key })
   local parked_lanes = 0
   for _, bay in ipairs(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1)) do
-    parked_lanes = parked_lanes + redis.call('ZCARD', prefix .. 'bay:' .. bay)
+    parked_lanes = parked_lanes + math.max(1, redis.call('ZCARD', prefix .. 'bay:' .. bay)) -- 1: it is lone
   end
   local n = #answer
   answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = key, used(gate), spent, parked_lanes

@@ -62,9 +62,11 @@ local function count_queue(queue)
   count_line('later:' .. queue)
   count_line('ready:' .. queue)
   count_line('solo:' .. queue)
-  for _, bay in ipairs(redis.call('SMEMBERS', prefix .. 'bays:' .. queue)) do
-    for _, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, left)) do
-      count_line('lane:' .. string.sub(member, PLACE + 1))
+  local names = redis.call('SMEMBERS', prefix .. 'bays:' .. queue)
+  bays.load(names)
+  for _, name in ipairs(names) do
+    for _, lane in ipairs(bays.lanes(name, left + 1)) do
+      count_line('lane:' .. lane)
     end
   end
 end

@@ -1,7 +1,13 @@
 -- Bays (lane groups): where lanes stand that last waited for the same of one gate. A bay is open or
 -- closed as a whole. What a call learns and changes of bays is kept in memory; `bays.write` stores all
 -- changes together. Who reads the lists of bays (open, timed, waits) calls it before.
--- use: jobs gates hints
+--
+-- Most bays have one lane, where limits have keys. Such a bay is lone: its record names the lane, it has no list of
+-- lanes, and its head is what the lane's record says. So a claim that moves the head writes one record less. Bays of
+-- older layouts have a list each, and are lone once they are touched.
+-- use: jobs gates hints layouts
+
+local PLACE = 34 -- bytes
 
 -- --- names ---
 
@@ -54,9 +60,16 @@ end
 
 -- --- bays ---
 
-local bays = {}
+local bays = {
+  LAYOUT = 5, -- the first that knows lone bays
+  LONE = 255, -- the ninth byte in the record of a lone bay; no priority begins with it
+}
 
--- Read bays by name that this call has not read: one command for all of them.
+function bays.note_head(bay, priority, place)
+  bay.priority, bay.place, bay.its_priority, bay.its_place = priority, place, priority, place
+end
+
+-- Read bays by name that this call has not read: one command for all of them, and one for lone lanes.
 function bays.load(names)
   local missing, known = {}, cache.bays
   for _, name in ipairs(names) do
@@ -65,20 +78,28 @@ function bays.load(names)
       missing[#missing + 1] = name
     end
   end
+  local lone, lanes = {}, {}
   for i, record in ipairs(read_all('HMGET', prefix .. 'bays', missing)) do
     if record then
-      local at, priority, rest = struct.unpack('>dd', record)
-      local place = string.sub(record, rest)
-      known[missing[i]] = {
-        at = at, priority = priority, place = place, stored = true, gone = false,
-        its_at = at, its_priority = priority, its_place = place,
-      }
+      local at = struct.unpack('>d', record)
+      local bay = { at = at, its_at = at, stored = true, gone = false, lone = false, its_lone = false }
+      known[missing[i]] = bay
+      if string.byte(record, 9) == bays.LONE then
+        lone[#lone + 1], lanes[#lanes + 1] = bay, string.sub(record, 10)
+      else
+        bays.note_head(bay, struct.unpack('>dc34', record, 9))
+      end
     end
+  end
+  for i, record in ipairs(read_all('HMGET', prefix .. 'lanes', lanes)) do
+    local bay = lone[i]
+    bay.lone, bay.its_lone = lanes[i], lanes[i]
+    bays.note_head(bay, struct.unpack('>dc34', record))
   end
 end
 
 -- A bay: when it opens (0: it is open, -1: when a unit comes back), the priority and place of its head,
--- the same as they are stored, and whether it is. False where there is none.
+-- its only lane or false, the same as they are stored, and whether it is. False where there is none.
 function bays.get(name)
   if cache.bays[name] == nil then
     bays.load({ name })
@@ -99,7 +120,10 @@ end
 function bays.find(queue, gate, cost)
   local name = bay_of(queue, gate, cost)
   if not bays.get(name) then
-    local bay = { at = 0, priority = 0, place = '', stored = false, its_at = 0, its_place = '' }
+    local bay = {
+      at = 0, priority = 0, place = '', stored = false, lone = false, its_at = 0, its_place = '',
+      its_lone = false,
+    }
     cache.bays[name], pending.bays[name] = bay, bay
   end
   return name
@@ -110,12 +134,54 @@ function bays.head(name, priority, place)
   local bay = bays.get(name)
   if not place then
     bay.gone = true
-  elseif bay.priority ~= priority or bay.place ~= place then
+  elseif bay.priority ~= priority or bay.place ~= place or bay.lone ~= bay.its_lone then
     bay.priority, bay.place = priority, place
   else
     return
   end
   pending.bays[name] = bay
+end
+
+-- The first two lanes in the list of a bay: members and priorities.
+function bays.first_lanes(name)
+  return redis.call('ZRANGE', prefix .. 'bay:' .. name, 0, 1, 'WITHSCORES')
+end
+
+-- Lanes join a bay without a list, where the lane `bay.lone` stands unless it has left: the same answer.
+function bays.join_few(name, bay, joined, left)
+  local stays = bay.lone and not left and bay.place .. bay.lone
+  for i = 2, #joined, 2 do
+    if joined[i] == stays then -- its priority has changed
+      stays = false
+    end
+  end
+  if stays then
+    joined[#joined + 1] = bay.priority
+    joined[#joined + 1] = stays
+  end
+  if #joined <= 2 then
+    return { joined[2], joined[1] }
+  end
+  wide('ZADD', prefix .. 'bay:' .. name, joined, 2)
+  return bays.first_lanes(name)
+end
+
+-- Make a bay follow its lanes: priorities and members of those that joined, or nil; the members that left, as
+-- `gather` collects them, or nil. A lane whose first job has changed does both.
+function bays.follow(name, joined, left)
+  local bay, lanes = bays.get(name), nil
+  if bay.stored and not bay.lone then
+    wide('ZADD', prefix .. 'bay:' .. name, joined or {}, 2)
+    send('ZREM', { [name] = left }, 1, prefix .. 'bay:')
+    lanes = bays.first_lanes(name)
+    if #lanes == 2 then
+      redis.call('DEL', prefix .. 'bay:' .. name)
+    end
+  else
+    lanes = bays.join_few(name, bay, joined or {}, left)
+  end
+  bay.lone = #lanes == 2 and string.sub(lanes[1], PLACE + 1)
+  bays.head(name, tonumber(lanes[2]), lanes[1] and string.sub(lanes[1], 1, PLACE))
 end
 
 -- --- writing ---
@@ -153,13 +219,20 @@ function bays.relist(name, bay, zadd, zrem, shut)
   end
 end
 
+function bays.record(bay)
+  if bay.lone then
+    return struct.pack('>dB', bay.at, bays.LONE) .. bay.lone
+  end
+  return struct.pack('>dd', bay.at, bay.priority) .. bay.place
+end
+
 -- Store what has changed.
 function bays.write()
   if not next(pending.bays) then
     return
   end
   local records, gone, made, unmade, zadd, zrem = {}, {}, {}, {}, {}, {}
-  local shut = { closed = {}, opened = {} }
+  local shut, any_lone = { closed = {}, opened = {} }, false
   for name, bay in pairs(pending.bays) do
     bays.relist(name, bay, zadd, zrem, shut)
     if bay.gone then
@@ -169,15 +242,22 @@ function bays.write()
         gather(unmade, 'bays:' .. queue_of(name), name)
       end
     else
-      records[#records + 1] = name
-      records[#records + 1] = struct.pack('>dd', bay.at, bay.priority) .. bay.place
+      if not (bay.stored and bay.lone and bay.lone == bay.its_lone and bay.at == bay.its_at) then
+        records[#records + 1] = name
+        records[#records + 1] = bays.record(bay)
+        any_lone = any_lone or bay.lone
+      end
       if not bay.stored then
         gather(made, 'bays:' .. queue_of(name), name)
       end
-      bay.its_at, bay.its_priority, bay.its_place, bay.stored = bay.at, bay.priority, bay.place, true
+      bay.its_at, bay.its_lone, bay.stored = bay.at, bay.lone, true
+      bays.note_head(bay, bay.priority, bay.place)
     end
   end
   pending.bays = nil
+  if any_lone then -- older processes would look for a list of its lanes
+    require_layout(bays.LAYOUT)
+  end
   wide('HSET', prefix .. 'bays', records, 2)
   wide('HDEL', prefix .. 'bays', gone, 1)
   send('SADD', made, 1, prefix)
@@ -192,6 +272,18 @@ function bays.write()
     end
   end
   send('SREM', empty, 1, prefix)
+end
+
+-- The lanes of a bay, at most so many.
+function bays.lanes(name, most)
+  local lanes, bay = {}, bays.get(name)
+  if bay and bay.lone or most < 1 then
+    return { most > 0 and bay.lone or nil }
+  end
+  for i, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. name, 0, most - 1)) do
+    lanes[i] = string.sub(member, PLACE + 1)
+  end
+  return lanes
 end
 
 -- Of these gates (a table with gates as keys), those that bays wait for.

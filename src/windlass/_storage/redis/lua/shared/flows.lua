@@ -2,7 +2,7 @@
 --
 -- Scripts say which members end or come back (`members.ended`, `members.come_back`). `members.flush` counts all of
 -- them, and `settle` writes the parts: one read and one write for each part, however many jobs.
--- use: jobs parts
+-- use: jobs parts layouts
 
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
@@ -13,9 +13,7 @@ local flows = {
 
 -- Refuse older processes from now on: they would end members without counting them.
 function flows.require_layout()
-  if not newer then
-    redis.call('SET', prefix .. 'finishes', flows.LAYOUT)
-  end
+  require_layout(flows.LAYOUT)
 end
 
 -- --- records ---

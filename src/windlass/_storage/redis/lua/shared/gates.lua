@@ -18,12 +18,14 @@ local function spec_of(name)
 end
 
 local function used(gate)
-  if not cache.usage[gate] then
+  local known = cache.usage[gate]
+  if not known then
     local taken = pending.taken[gate]
-    local many = not taken and 0 or type(taken) == 'table' and #taken or 1
-    cache.usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate) + many
+    known = redis.call('SCARD', prefix .. 'holds:' .. gate)
+      + (not taken and 0 or type(taken) == 'table' and #taken or 1)
+    cache.usage[gate] = known
   end
-  return cache.usage[gate]
+  return known
 end
 
 -- Until when a gate is spent; 0: it is not.
@@ -112,10 +114,12 @@ end
 -- longest.
 local function shut(special)
   local gate, cost, at
-  for i, use in ipairs(special[4]) do
+  local uses, gates = special[4], special.gates
+  for i = 1, #uses do
+    local use = uses[i]
     local spec = spec_of(use[1])
     if spec then
-      local its_gate = special.gates[i]
+      local its_gate = gates[i]
       if spec[4] and used(its_gate) >= spec[4] then
         return its_gate, UNIT, nil
       end
@@ -136,19 +140,21 @@ end
 
 -- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
 local function charge(special, id)
-  for i, use in ipairs(special[4]) do
-    local gate, spec = special.gates[i], spec_of(use[1])
+  local uses, gates, all_taken, usage = special[4], special.gates, pending.taken, cache.usage
+  for i = 1, #uses do
+    local use, gate = uses[i], gates[i]
+    local spec = spec_of(use[1])
     pending.charged[gate] = use
     if spec and spec[2] and not opens_at(spec, use, gate) then
       cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
     end
-    local taken = pending.taken[gate]
+    local taken = all_taken[gate]
     if type(taken) == 'table' then
       taken = taken[#taken]
     end
     if taken ~= id then -- one unit, however often the job names the gate
-      gather(pending.taken, gate, id)
-      cache.usage[gate] = cache.usage[gate] and cache.usage[gate] + 1
+      gather(all_taken, gate, id)
+      usage[gate] = usage[gate] and usage[gate] + 1
     end
   end
 end

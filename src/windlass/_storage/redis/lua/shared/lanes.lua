@@ -8,7 +8,6 @@
 -- use: jobs gates hints bays
 
 local POSTPONED = 64 -- bays of one gate whose instant is put right after it was charged
-local PLACE = 34 -- bytes
 
 -- --- places ---
 
@@ -189,17 +188,6 @@ local function settle_lane(lane, stored, changes)
   end
 end
 
--- The head of a bay whose lanes have changed: the call knows it where all its lanes have just joined.
-local function bay_head(bay, joined, left)
-  local alone = not cache.bays[bay].stored or (pending.alone[bay] and type(left) == 'string')
-  if alone and not joined then
-    return nil
-  elseif alone and #joined == 2 then
-    return joined[2], joined[1]
-  end
-  return first_of(prefix .. 'bay:' .. bay)
-end
-
 -- Make the lanes that were touched, and their bays, follow what was done to the jobs.
 local function settle_touched()
   local names, known, changes = {}, {}, { records = {}, gone = {}, joined = {}, left = {} }
@@ -217,16 +205,12 @@ local function settle_touched()
   end
   wide('HSET', prefix .. 'lanes', changes.records, 2)
   wide('HDEL', prefix .. 'lanes', changes.gone, 1)
-  send('ZADD', changes.joined, 2, prefix .. 'bay:')
-  send('ZREM', changes.left, 1, prefix .. 'bay:')
   for bay, joined in pairs(changes.joined) do
-    local member, priority = bay_head(bay, joined, changes.left[bay])
-    bays.head(bay, priority, member and string.sub(member, 1, PLACE))
+    bays.follow(bay, joined, changes.left[bay])
   end
   for bay, left in pairs(changes.left) do
     if not changes.joined[bay] then
-      local member, priority = bay_head(bay, nil, left)
-      bays.head(bay, priority, member and string.sub(member, 1, PLACE))
+      bays.follow(bay, nil, left)
     end
   end
 end
@@ -237,7 +221,7 @@ local function settle_lanes()
   if next(pending.touched) then
     settle_touched()
   end
-  pending.touched, pending.parked, pending.heads, pending.alone = nil, nil, nil, nil
+  pending.touched, pending.parked, pending.heads = nil, nil, nil
   bays.write()
 end
 

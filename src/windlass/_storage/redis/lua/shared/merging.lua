@@ -15,14 +15,18 @@ local function new_line(key, bite, rank)
   }
 end
 
--- The line of a lane, whose first jobs are read. There are as many of these tables as lanes are visited, so they
--- have few fields. `alone_in`: the open bay where it is the only lane, if `follow_alone` may write both.
-local function lane_line(lane, key, bite, alone_in)
-  local rows = redis.call('ZRANGE', key, 0, bite - 1, 'WITHSCORES')
+-- The line of a lane, whose first jobs were read: `rows`, as many as `bite` where there are more. There are as many
+-- of these tables as lanes are visited, so they have few fields. `lone_in`: the lone bay where it stands, if
+-- `lone_bays.follow` may write both.
+local function lane_line(lane, rows, bite)
   return {
     lane = lane, rows = rows, next = 1, more = #rows == 2 * bite, priority = 0, due = 0, seq = 0,
-    alone_in = alone_in,
+    lone_in = false,
   }
+end
+
+local function read_lane(lane)
+  return lane_line(lane, redis.call('ZRANGE', prefix .. 'lane:' .. lane, 0, 1, 'WITHSCORES'), 2)
 end
 
 -- Read the next chunk of a line.

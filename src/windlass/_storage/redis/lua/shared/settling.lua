@@ -99,18 +99,23 @@ end
 -- jobs: most. The answer: their ids, and those of the others.
 function settling.place_plain(ids, flow)
   local take, sub, byte, char = struct.unpack, string.sub, string.byte, string.char
-  local placed, others, records, ready = {}, {}, {}, {}
+  local placed, others, records, ready, n = {}, {}, {}, {}, 0
+  local line, its_queue -- of the job before: most are in the same queue
   local due, kept = struct.pack('>i8', flow.created), read_all('HMGET', prefix .. 'state', ids)
   for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
     local id, flags = ids[i], byte(asked or '', -1)
     local is_plain = flags and not kept[i] and sub(asked, -39, -23) == settling.DUE_AT_ONCE
     local fine, seq, queue, _, priority, marks, own = pcall(take, settling.PLAIN, is_plain and asked or '')
     if fine and own == id and marks == 0 and has(flags, BLOCKED) then
-      local n = #placed + 1
-      placed[n] = id
-      records[2 * n - 1] = id
+      n = n + 1
+      placed[n], records[2 * n - 1] = id, id
       records[2 * n] = sub(asked, 1, 29) .. due .. sub(asked, 38, -2) .. char(flags - BLOCKED)
-      gather_scored(ready, queue, priority, place_at(flow.created, seq, id, '0'))
+      if queue ~= its_queue then
+        line, its_queue = ready[queue] or {}, queue
+        ready[queue] = line
+      end
+      local m = #line
+      line[m + 1], line[m + 2] = priority, place_at(flow.created, seq, id, '0')
     else
       others[#others + 1] = id
     end
@@ -133,7 +138,11 @@ function settling.open_part(part, flow, limit)
     members.count_blocked(job.queue, -1)
   end
   settling.place_all(jobs, flow)
-  wide('ZREM', prefix .. 'blocked:' .. part.key, placed, 1)
+  if #placed == #ids then
+    redis.call('ZREMRANGEBYRANK', prefix .. 'blocked:' .. part.key, 0, #ids - 1) -- they were the first
+  else
+    wide('ZREM', prefix .. 'blocked:' .. part.key, placed, 1)
+  end
   members.count(part.key, 'blocked', -#placed)
   return #ids
 end

@@ -1,11 +1,7 @@
 -- A claim on a queue with lanes: the common line and the open bays, merged by their heads.
--- use: jobs keys gates lanes lines merging
+-- use: jobs keys gates lanes lines merging lone_bays
 
 local EXTRA_VISITS = 64 -- lanes that one claim may look at in vain
-local ENDLESS = '\0\0\0\0\0\0\0\0' -- the expiry of most jobs, as it is stored
-local OPEN = '\0\0\0\0\0\0\0\0' -- when an open bay opens, as it is stored
-local UNCHANGED = 48 -- the kind byte of jobs that have no state record
-local FIRST_AHEAD, MOST_AHEAD = 8, 256 -- records that are read together
 
 -- --- taking jobs ---
 
@@ -17,48 +13,9 @@ local function leave_unread(queue, lost)
   end
 end
 
--- Read the records of a job and of those behind it in a line, whose members begin with places.
-local function read_ahead(line, place, visits)
-  local sub, byte, rows = string.sub, string.byte, line.rows
-  local ids, changed, n = { sub(place, 18, 33) }, {}, 1
-  if byte(place, PLACE) ~= UNCHANGED then
-    changed[1] = ids[1]
-  end
-  line.ahead = math.max(FIRST_AHEAD, math.min(2 * (line.ahead or 0), MOST_AHEAD))
-  for at = line.next, math.min(#rows, line.next + 2 * line.ahead - 2), 2 do
-    n = n + 1
-    ids[n] = sub(rows[at], 18, 33)
-    if byte(rows[at], PLACE) ~= UNCHANGED then
-      changed[#changed + 1] = ids[n]
-    end
-  end
-  local records, known = read_all('HMGET', prefix .. 'jobs', ids), visits.asked
-  for i, id in ipairs(ids) do
-    known[id] = records[i]
-  end
-  records, known = read_all('HMGET', prefix .. 'state', changed), visits.kept
-  for i, id in ipairs(changed) do
-    known[id] = records[i] or nil
-  end
-end
-
--- What a job that was never changed asks for, and the last byte of what a claim copies; nil if something must be
--- done for it at its start, or if it cannot be read.
-local function glance_fresh(id, asked)
-  if string.sub(asked, 12, 19) == ENDLESS and not members.is_stopped(asked) then
-    local marks, special, last = glance_asked(id, asked)
-    if marks and marks < STARTED and special ~= false then
-      return special, last
-    end
-  end
-end
-
--- A lane is not one that `follow_alone` can write: its record and its bay's are read.
+-- A lane is not one that `lone_bays.follow` can write: its record and its bay's are read.
 local function settle_later(line)
-  if line.alone_in then
-    pending.alone[line.alone_in] = true
-    line.alone_in = false
-  end
+  line.lone_in = false
 end
 
 -- A job that must be read as a whole. Nil where it cannot be read, and is noted.
@@ -149,40 +106,6 @@ end
 
 -- --- afterwards ---
 
--- Lanes that are alone in their bays, which are open, follow their first jobs, and the bays follow them. What is
--- stored of both is known without reading: the list of open bays and the lines said it to this call.
-local function follow_alone(queue, visits)
-  local lanes, emptied, records, gone, joined, left, fronts = {}, {}, {}, {}, {}, {}, {}
-  for i, line in ipairs(visits.alone) do
-    local bay, lane = line.alone_in, line.lane
-    if bay then
-      local key = prefix .. 'bay:' .. bay
-      local place, priority = line.rows[line.next], line.rows[line.next + 1] -- as a text: a score
-      left[#left + 1] = visits.met[i]
-      redis.call('DEL', key)
-      if place then
-        local n = #lanes
-        redis.call('ZADD', key, priority, place .. lane)
-        local packed = fronts[priority] or struct.pack('>d', tonumber(priority))
-        fronts[priority] = packed
-        lanes[n + 1], lanes[n + 2] = lane, packed .. place .. bay
-        records[n + 1], records[n + 2] = bay, OPEN .. packed .. place
-        joined[n + 1], joined[n + 2] = priority, place .. bay
-      else
-        emptied[#emptied + 1], gone[#gone + 1] = lane, bay
-      end
-      cache.bays[bay] = nil
-    end
-  end
-  wide('HSET', prefix .. 'lanes', lanes, 2)
-  wide('HDEL', prefix .. 'lanes', emptied, 1)
-  wide('HSET', prefix .. 'bays', records, 2)
-  wide('HDEL', prefix .. 'bays', gone, 1)
-  wide('SREM', prefix .. 'bays:' .. queue, gone, 1)
-  wide('ZREM', prefix .. 'open:' .. queue, left, 1)
-  wide('ZADD', prefix .. 'open:' .. queue, joined, 2)
-end
-
 -- The chosen jobs leave their lines, all of a line together.
 local function leave_lines(queue, visits)
   wide('ZREM', prefix .. 'ready:' .. queue, visits.common, 1)
@@ -196,10 +119,10 @@ local function leave_lines(queue, visits)
       end
     end
   end
-  follow_alone(queue, visits)
+  lone_bays.follow(queue, visits)
   -- All heads were read by the visit: nothing is read from a line that has lost jobs.
   for lane, line in pairs(visits.lanes) do
-    if not line.alone_in then
+    if not line.lone_in then
       line.place, line.priority = line_head(line)
       pending.touched[lane] = pending.touched[lane] or ''
       pending.heads[lane] = line.place and line or false
@@ -235,7 +158,7 @@ local function enter_bay(line, visits)
   end
   local lane = string.sub(member, PLACE + 1)
   if not visits.in_hand[lane] then
-    visit_lane(lane_line(lane, prefix .. 'lane:' .. lane, 2, false), visits, line)
+    visit_lane(read_lane(lane), visits, line)
   end
   if not visits.shut[line.need] then
     advance(line)
@@ -243,41 +166,10 @@ local function enter_bay(line, visits)
   end
 end
 
--- Take the first job of the only lane of an open bay, whose member in the list of open bays is given. The record
--- of the job names the lane, so the bay is not read. The job leaves its lane before that line is first read.
--- False: nothing is done, and the lane must be visited.
-local function take_alone(bay, member, visits)
-  local place, id = string.sub(member, 1, PLACE), string.sub(member, 18, 33)
-  if visits.asked[id] == nil then
-    read_ahead(visits.open, place, visits)
-  end
-  local asked = visits.asked[id]
-  if not asked or visits.kept[id] or visits.left == 0 then
-    return false
-  end
-  local special, last = glance_fresh(id, asked)
-  local lane = special and #special[4] > 0 and lane_of(visits.queue, special[5])
-  if not lane or visits.in_hand[lane] or shut(special) then
-    return false
-  end
-  local key = prefix .. 'lane:' .. lane
-  if redis.call('ZREM', key, place) == 0 then
-    return false
-  end
-  visits.left = visits.left - 1
-  charge(special, id)
-  local n, m = #visits.chosen + 1, #visits.alone + 1
-  visits.chosen[n], visits.last[n], visits.frees[n] = id, last, true
-  local line = lane_line(lane, key, 1, bay)
-  visits.alone[m], visits.met[m] = line, member
-  push(visits.heap, line)
-  return true
-end
-
--- Begin with the first open bay. Most have one lane that waits for a unit, and need no line.
+-- Begin with the first open bay.
 local function meet_bay(visits)
   local open = visits.open
-  local member = open.rows[open.next]
+  local member, priority = open.rows[open.next], open.rows[open.next + 1]
   local bay = string.sub(member, PLACE + 1)
   advance(open)
   local known = next(visits.shut) and visits.shut[string.sub(bay, visits.need_at)]
@@ -285,16 +177,27 @@ local function meet_bay(visits)
     visits.closing[bay] = known
     return
   end
-  if visits.all_alone or redis.call('ZCARD', prefix .. 'bay:' .. bay) == 1 then
-    if string.sub(bay, visits.need_at, visits.need_at + 2) == '-1:'
-      and take_alone(bay, member, visits) then
-      return
-    end
-    pending.alone[bay] = true
+  local place = string.sub(member, 1, PLACE)
+  if visits.lone_lanes[bay] == nil then
+    lone_bays.read_ahead(bay, place, visits)
   end
+  local lane = visits.lone_lanes[bay]
   local line = new_line(prefix .. 'bay:' .. bay, 2, 1)
+  if lane then
+    line.rows, line.more = { place .. lane, priority }, false
+  end
   line.bay, line.need = bay, string.sub(bay, visits.need_at)
   enter_bay(line, visits)
+end
+
+-- Begin with the first open bays: with one, or with as many lone ones as come before everything else.
+local function meet_bays(visits, common, wanted)
+  local open, bound = visits.open, lone_bays.all_first(visits, common)
+  local before = open.next
+  lone_bays.take_first(visits, bound and wanted or #visits.chosen + 1, bound or open)
+  if open.next == before then
+    meet_bay(visits)
+  end
 end
 
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
@@ -304,7 +207,7 @@ local function meet_late(queue, visits)
   )
   for _, member in ipairs(late) do
     local lane = string.sub(member, PLACE + 1)
-    local line = lane_line(lane, prefix .. 'lane:' .. lane, 2, false)
+    local line = read_lane(lane)
     if line_head(line) == string.sub(member, 1, PLACE) then
       visits.in_hand[lane] = true
       push(visits.heap, line)
@@ -312,7 +215,7 @@ local function meet_late(queue, visits)
   end
 end
 
--- Choose jobs of a queue in order. Gates are charged, and `take_alone` removes jobs from their lanes; nothing
+-- Choose jobs of a queue in order. Gates are charged, and `lone_bays.take_first` removes jobs from their lanes; nothing
 -- else about the jobs is written.
 -- The answer: chosen (with last and frees, see `choose`), expired (jobs), damaged, and cut_short if it stopped
 -- at a bound.
@@ -324,15 +227,19 @@ local function visit(queue, wanted, expiries)
     chosen = {}, last = {}, frees = {}, expired = {}, damaged = {}, cut_short = false,
     expiries = expiries, left = wanted + EXTRA_VISITS, heap = heap, shut = {}, in_hand = {},
     closing = {}, queue = queue, asked = {}, kept = {}, common = {}, taken = {}, lanes = {},
-    alone = {}, met = {}, open = open, need_at = #lane_of(queue, '') + 1,
-    -- Every bay has a lane, and every lane one bay: where there are as many, each lane is alone.
-    all_alone = redis.call('HLEN', prefix .. 'lanes') == redis.call('HLEN', prefix .. 'bays'),
+    open = open, need_at = #lane_of(queue, '') + 1,
+    lone = lone_bays.new(),
+    lone_lanes = {}, -- by bay; false: it has a list
+    last_open = { rows = false, priority = 0, due = 0, seq = 0, rank = 1 },
   }
   face(common)
   face(open)
   meet_late(queue, visits)
   while #visits.chosen < wanted and not visits.cut_short do
     local line = goes_before(open, common) and open or common
+    if visits.lone.priority < NO_HEAD and goes_before(visits.lone, line) then
+      lone_bays.merge(visits)
+    end
     if heap[1] and goes_before(heap[1], line) then
       line = heap_pop(heap)
       if line.bay then
@@ -344,7 +251,7 @@ local function visit(queue, wanted, expiries)
       break
     else
       if line == open then
-        meet_bay(visits)
+        meet_bays(visits, common, wanted)
       else
         take_head(common, visits, common)
       end

@@ -120,7 +120,7 @@ class TestOlderStores:
     ) -> None:  # fmt: skip
         server.set(key + "epoch", "1-anything")
         older = await open_redis(redis_prefix[0], clock=clock, prefix=redis_prefix[1])
-        assert server.get(key + "epoch") == b"4-anything"
+        assert server.get(key + "epoch") == b"5-anything"
         with pytest.raises(StorageReplaced):
             await add(storage, a_job())
         await older.close()

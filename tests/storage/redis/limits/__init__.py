@@ -1,0 +1,1 @@
+"""Limits on Redis: what lies behind them."""
