@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 
 import apsw
 import msgspec
@@ -29,6 +29,7 @@ from windlass._storage.sqlite.io.rows import (
     on_lost_text,
     tags_text,
 )
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.jobs.unique_keys import Holder, find_holder, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
@@ -41,13 +42,11 @@ __all__ = [
     "is_stored",
     "plain_rows",
     "require_limits",
-    "store_rows",
-    "widened",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
-_INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
-_INSERT_LIMITED = _SQL["insert_limited"]
+_INSERT, _INSERT_PLAIN = WideStatement(_SQL["insert"]), WideStatement(_SQL["insert_plain"])
+_INSERT_LIMITED = WideStatement(_SQL["insert_limited"])
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
@@ -57,18 +56,6 @@ _COUNT_COALESCED = load_sql("windlass._storage.sqlite.sql", "rollups.sql")["coun
 _MINUTE = 60_000_000
 
 _is_id = re.compile("[0-9A-Fa-f]{32}").fullmatch
-
-_TOGETHER = 50
-"""Rows that share a statement: it takes half the time of as many statements."""
-
-
-def widened(one: str) -> str:
-    """Return the same statement for `_TOGETHER` rows."""
-    head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
-    return head + ", ".join([row] * _TOGETHER) + tail
-
-
-_WIDENED = {one: widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
 
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
@@ -92,7 +79,7 @@ def insert(
     ``strict``: a stored id is a repeated call, with any payload.
     """
     if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
-        connection.execute(_INSERT_PLAIN, plain_rows(jobs, now)[0])
+        connection.execute(_INSERT_PLAIN.one, plain_rows(jobs, now)[0])
         if connection.changes() == 1:
             return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
@@ -107,12 +94,12 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            _store(connection, plain_rows(together, now), _INSERT_PLAIN)
+            _INSERT_PLAIN.run(connection, plain_rows(together, now))
         else:
             _find_lanes(together, lanes, now)
             limited = kind == _LIMITED
             rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
-            _store(connection, rows, _INSERT_LIMITED if limited else _INSERT)
+            (_INSERT_LIMITED if limited else _INSERT).run(connection, rows)
         stored = connection.total_changes() - before
         if stored < len(together):
             if strict:
@@ -147,20 +134,6 @@ def _some_repeated(
         answers.append(Inserted(job.id, created=True, repeated=job.id not in new))
         new.discard(job.id)  # again in the same batch
     return answers
-
-
-def _store(connection: apsw.Connection, rows: list[Row], one: str) -> None:
-    store_rows(connection, rows, one, _WIDENED[one])
-
-
-def store_rows(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
-    """Store rows with the statement for one of them, and its widened form."""
-    whole = len(rows) - len(rows) % _TOGETHER
-    for start in range(0, whole, _TOGETHER):
-        values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
-        connection.execute(many, values)
-    if whole < len(rows):
-        connection.executemany(one, rows[whole:])
 
 
 def _kind(job: NewJob) -> int:
@@ -239,7 +212,7 @@ def _insert_apart(
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
-    connection.execute(_INSERT, full_row(job, lanes, now))
+    connection.execute(_INSERT.one, full_row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True, expired=expired)

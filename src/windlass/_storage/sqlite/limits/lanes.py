@@ -23,6 +23,7 @@ from windlass._core.job.job import LimitUse
 from windlass._core.limits.limit import LimitSpec, lane_key
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, names_text, seqs_text, value_of
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.limits.budgets import UNIT, ClosedLimit, SqliteBudgets
 
 __all__ = [
@@ -37,9 +38,10 @@ __all__ = [
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _LANES_OF, _ADD_LANES, _LANES = _SQL["lanes_of"], _SQL["add_lanes"], _SQL["lanes"]
-_MOVE_LANE, _REMOVE_LANE = _SQL["move_lane"], _SQL["remove_lane"]
+_MOVE_LANE, _REMOVE_LANES = WideStatement(_SQL["move_lane"]), _SQL["remove_lanes"]
 _BAY_OF, _ADD_BAYS, _BAY_HEADS = _SQL["bay_of"], _SQL["add_bays"], _SQL["bay_heads"]
-_HEAD_BAY, _REMOVE_BAY, _CLOSE_BAY = _SQL["head_bay"], _SQL["remove_bay"], _SQL["close_bay"]
+_HEAD_BAY, _REMOVE_BAYS = WideStatement(_SQL["head_bay"]), _SQL["remove_bays"]
+_CLOSE_BAY = WideStatement(_SQL["close_bay"])
 _OPEN_GATES, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gates"], _SQL["open_limit"], _SQL["timed_bays"]
 _OPEN_WHOLLY = _SQL["open_wholly"]
 
@@ -134,7 +136,7 @@ class LaneChanges:
 
     def close(self, bay: int, opens_at: int | None) -> None:
         """Close a lane group: what its lanes wait for is missing."""
-        self._connection.execute(_CLOSE_BAY, (bay, opens_at))
+        self._connection.execute(_CLOSE_BAY.one, (bay, opens_at))
 
     def store(self, gates: SqliteBudgets, claim_numbers: Mapping[int, int]) -> None:
         """Store the state of the gates, and correct the lanes that wait for them."""
@@ -146,14 +148,15 @@ class LaneChanges:
         }
         if timed:
             self._postpone(gates, timed)
-        self._connection.executemany(_OPEN_WHOLLY, [(gate,) for gate in sorted(gates.closed)])
+        if gates.closed:
+            self._connection.execute(_OPEN_WHOLLY, (names_text(sorted(gates.closed)),))
 
     def _postpone(self, gates: SqliteBudgets, charged: Mapping[str, LimitSpec]) -> None:
         """Postpone the lane groups of charged gates: they open later than stored."""
         names = names_text(charged)
         rows = fetch(self._connection, _TIMED_BAYS, (names, _POSTPONED_AT_ONCE))
         later = [(bay, gates.opens_at(gate, charged[gate], cost)) for gate, bay, cost in rows]
-        self._connection.executemany(_CLOSE_BAY, [(bay, at) for bay, at in later if at is not None])
+        _CLOSE_BAY.run(self._connection, [(bay, at) for bay, at in later if at is not None])
 
     def settle(self) -> None:
         """Update lanes and lane groups after changes of the jobs."""
@@ -186,12 +189,12 @@ class LaneChanges:
     def _settle_lanes(self) -> None:
         read = self._look([lane for lane, known in self._touched.items() if known is None])
         moved: list[tuple[int, int, int, int, int]] = []
-        removed: list[tuple[int]] = []
+        removed: list[int] = []
         for lane, known in self._touched.items():
             stand, head = known or read[lane]
             if head is None:
                 self._bays.add(stand.bay)
-                removed.append((lane,))
+                removed.append(lane)
                 continue
             changed = head != stand.head or lane in self._renewed
             bay = self._destination(lane, stand, changed=changed)
@@ -201,8 +204,9 @@ class LaneChanges:
                     self._heads[bay] = head
                 else:
                     self._bays |= {bay, stand.bay}
-        self._connection.executemany(_REMOVE_LANE, removed)
-        self._connection.executemany(_MOVE_LANE, moved)
+        if removed:
+            self._connection.execute(_REMOVE_LANES, (seqs_text(removed),))
+        _MOVE_LANE.run(self._connection, moved)
 
     def _look(self, lanes: Sequence[int]) -> dict[int, tuple[LaneState, LanePosition | None]]:
         """Read the groups of lanes, and the first job of each."""
@@ -231,10 +235,11 @@ class LaneChanges:
         headed = [(bay, *head) for bay, head in self._heads.items() if bay not in self._bays]
         if self._bays:
             rows = fetch(self._connection, _BAY_HEADS, (seqs_text(sorted(self._bays)),))
-            empty = [(bay,) for bay, _, _, seq in rows if seq is None]
-            self._connection.executemany(_REMOVE_BAY, empty)
+            empty = [bay for bay, _, _, seq in rows if seq is None]
+            if empty:
+                self._connection.execute(_REMOVE_BAYS, (seqs_text(empty),))
             headed += [row for row in rows if row[3] is not None]
-        self._connection.executemany(_HEAD_BAY, headed)
+        _HEAD_BAY.run(self._connection, headed)
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
@@ -245,7 +250,7 @@ def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
 
 def unblock_all_lanes(connection: apsw.Connection, gate: str) -> None:
     """Let every lane that waits for this gate ask again."""
-    connection.execute(_OPEN_WHOLLY, (gate,))
+    connection.execute(_OPEN_WHOLLY, (names_text((gate,)),))
 
 
 def unblock_lanes_of_limit(connection: apsw.Connection, name: str) -> None:

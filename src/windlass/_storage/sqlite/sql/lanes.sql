@@ -37,10 +37,13 @@ SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
  ORDER BY priority, due, seq LIMIT ?5;
 
 -- name: move_lane
-UPDATE lanes SET bay = ?2, head_priority = ?3, head_due = ?4, head_seq = ?5 WHERE id = ?1;
+UPDATE lanes
+   SET bay = column2, head_priority = column3, head_due = column4, head_seq = column5
+  FROM (VALUES (?, ?, ?, ?, ?)) AS given
+ WHERE id = column1;
 
--- name: remove_lane
-DELETE FROM lanes WHERE id = ?1;
+-- name: remove_lanes
+DELETE FROM lanes WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: bay_of
 SELECT id FROM bays WHERE queue = ?1 AND gate = ?2 AND cost = ?3;
@@ -78,13 +81,15 @@ SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
  ORDER BY lanes.head_priority, lanes.head_due, lanes.head_seq LIMIT ?5;
 
 -- name: head_bay
-UPDATE bays SET head_priority = ?2, head_due = ?3, head_seq = ?4 WHERE id = ?1;
+UPDATE bays SET head_priority = column2, head_due = column3, head_seq = column4
+  FROM (VALUES (?, ?, ?, ?)) AS given
+ WHERE id = column1;
 
--- name: remove_bay
-DELETE FROM bays WHERE id = ?1;
+-- name: remove_bays
+DELETE FROM bays WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: close_bay
-UPDATE bays SET opens_at = ?2 WHERE id = ?1;
+UPDATE bays SET opens_at = column2 FROM (VALUES (?, ?)) AS given WHERE id = column1;
 
 -- name: open_bays
 -- The open bays of a queue after a place, each with its first lane and whether that is alone.
@@ -134,7 +139,8 @@ UPDATE bays SET opens_at = 0
 
 -- name: open_wholly
 -- For any wait: the gate is as if nothing had been taken, or its breaker has closed.
-UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NOT 0;
+UPDATE bays SET opens_at = 0
+ WHERE gate IN (SELECT value FROM json_each(?1)) AND opens_at IS NOT 0;
 
 -- name: open_limit
 -- All gates of a limit: the one without a key, and those whose names continue with a colon.
@@ -156,7 +162,7 @@ SELECT gate, spent_until, failures, opened, open_until FROM gates
  WHERE gate IN (SELECT value FROM json_each(?1));
 
 -- name: set_breaker
-INSERT INTO gates (gate, failures, opened, open_until) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO gates (gate, failures, opened, open_until) VALUES (?, ?, ?, ?)
 ON CONFLICT (gate) DO UPDATE
    SET failures = excluded.failures, opened = excluded.opened, open_until = excluded.open_until;
 
@@ -197,19 +203,19 @@ UPDATE queues SET cool_until = cool_until - ?1 WHERE cool_until IS NOT NULL;
 UPDATE bays SET opens_at = 0 WHERE opens_at > 0;
 
 -- name: spend
-INSERT INTO gates (gate, spent_until) VALUES (?1, ?2)
+INSERT INTO gates (gate, spent_until) VALUES (?, ?)
 ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
 
 -- name: know_gate
 -- A gate without a rate spends nothing; it is listed all the same.
-INSERT INTO gates (gate) VALUES (?1) ON CONFLICT (gate) DO NOTHING;
+INSERT INTO gates (gate) VALUES (?) ON CONFLICT (gate) DO NOTHING;
 
 -- name: hold
-INSERT INTO holds (gate, seq, claim_number) VALUES (?1, ?2, ?3)
+INSERT INTO holds (gate, seq, claim_number) VALUES (?, ?, ?)
 ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number;
 
 -- name: let_go
-DELETE FROM holds WHERE gate = ?1 AND seq = ?2;
+DELETE FROM holds WHERE (gate, seq) IN (VALUES (?, ?));
 
 -- name: define
 INSERT INTO limits (name, spec) VALUES (?1, ?2)
