@@ -247,7 +247,7 @@ class _Members:
         holder = find_holder(self._connection, unique.key, self._now)
         if holder is not None:
             raise KeyConflict(unique.key, JobId(holder.id.hex()))
-        self._connection.execute(_INSERT, self._row(job, part, blocked=blocked))
+        self._connection.execute(_INSERT.one, self._row(job, part, blocked=blocked))
         if self._connection.changes():
             self.stored += 1
             seq = self._connection.last_insert_rowid()

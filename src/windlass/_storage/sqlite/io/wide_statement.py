@@ -17,7 +17,7 @@ _TOGETHER = 50
 
 
 class WideStatement:
-    """A statement for one row of ``VALUES``, which it runs for any number of them.
+    """A statement with one row of ``VALUES``, which it runs for any number of them.
 
     ``executemany`` puts the statement back into the connection's cache after every row, and each
     time the cache lets go of another one: a hundred rows empty it, and the next operation prepares
@@ -26,10 +26,10 @@ class WideStatement:
 
     __slots__ = ("_many", "one")
 
-    def __init__(self, one: str) -> None:
-        """Widen ``one``, whose parameters have no numbers."""
-        head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
-        self.one: str = one
+    def __init__(self, sql: str, one: str | None = None) -> None:
+        """Widen ``sql``, whose parameters have no numbers. ``one`` does the same for one row."""
+        head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", sql)
+        self.one: str = one or sql
         self._many: str = head + ", ".join([row] * _TOGETHER) + tail
 
     def run(self, connection: apsw.Connection, rows: Sequence[Row]) -> None:

@@ -152,6 +152,7 @@ class SqliteBudgets:
 
     def charge(self, uses: Collection[LimitUse], seq: int) -> None:
         """Take from every gate for a job that starts; none of them is shut."""
+        held: set[str] = set()
         for use in uses:
             gate, spec = use.gate, self._spec(use.name)
             self._charged[gate] = spec
@@ -160,7 +161,9 @@ class SqliteBudgets:
                 if isinstance(verdict, Admitted):
                     self._spent[gate] = verdict.spent_until
                     del self._verdicts[gate]
-        for gate in budgets_of(uses):
+            if gate in held:
+                continue  # a job that names a gate twice is still one job
+            held.add(gate)
             if gate in self._usage:
                 self._usage[gate] += 1
             self._holds.append((gate, seq))

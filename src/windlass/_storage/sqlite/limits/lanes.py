@@ -38,10 +38,11 @@ __all__ = [
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _LANES_OF, _ADD_LANES, _LANES = _SQL["lanes_of"], _SQL["add_lanes"], _SQL["lanes"]
-_MOVE_LANE, _REMOVE_LANES = WideStatement(_SQL["move_lane"]), _SQL["remove_lanes"]
+_MOVE_LANES = WideStatement(_SQL["move_lanes"], one=_SQL["move_lane"])
+_REMOVE_LANES, _REMOVE_BAYS = _SQL["remove_lanes"], _SQL["remove_bays"]
 _BAY_OF, _ADD_BAYS, _BAY_HEADS = _SQL["bay_of"], _SQL["add_bays"], _SQL["bay_heads"]
-_HEAD_BAY, _REMOVE_BAYS = WideStatement(_SQL["head_bay"]), _SQL["remove_bays"]
-_CLOSE_BAY = WideStatement(_SQL["close_bay"])
+_HEAD_BAYS = WideStatement(_SQL["head_bays"], one=_SQL["head_bay"])
+_CLOSE_BAYS = WideStatement(_SQL["close_bays"], one=_SQL["close_bay"])
 _OPEN_GATES, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gates"], _SQL["open_limit"], _SQL["timed_bays"]
 _OPEN_WHOLLY = _SQL["open_wholly"]
 
@@ -83,6 +84,9 @@ class LaneChanges:
         self._touched: dict[int, tuple[LaneState, LanePosition | None] | None] = {}
         self._renewed: set[int] = set()
         self._parked: dict[int, ClosedLimit] = {}
+        self._closed: dict[int, int | None] = {}
+        self._known: dict[tuple[str, str, float], int] = {}
+        """Lane groups by queue, gate and cost."""
         self._bays: set[int] = set()
         self._heads: dict[int, LanePosition] = {}
         """Heads of lane groups whose only lane has moved on, unless they are among the changed
@@ -136,7 +140,7 @@ class LaneChanges:
 
     def close(self, bay: int, opens_at: int | None) -> None:
         """Close a lane group: what its lanes wait for is missing."""
-        self._connection.execute(_CLOSE_BAY.one, (bay, opens_at))
+        self._closed[bay] = opens_at
 
     def store(self, gates: SqliteBudgets, claim_numbers: Mapping[int, int]) -> None:
         """Store the state of the gates, and correct the lanes that wait for them."""
@@ -156,18 +160,21 @@ class LaneChanges:
         names = names_text(charged)
         rows = fetch(self._connection, _TIMED_BAYS, (names, _POSTPONED_AT_ONCE))
         later = [(bay, gates.opens_at(gate, charged[gate], cost)) for gate, bay, cost in rows]
-        _CLOSE_BAY.run(self._connection, [(bay, at) for bay, at in later if at is not None])
+        _CLOSE_BAYS.run(self._connection, [(bay, at) for bay, at in later if at is not None])
 
     def settle(self) -> None:
         """Update lanes and lane groups after changes of the jobs."""
-        if not self._touched:
+        if not (self._touched or self._closed):
             return
         self._settle_lanes()
+        _CLOSE_BAYS.run(self._connection, list(self._closed.items()))
         self._settle_bays()
         self._entered.clear()
         self._touched.clear()
         self._renewed.clear()
         self._parked.clear()
+        self._closed.clear()
+        self._known.clear()
         self._bays.clear()
         self._heads.clear()
 
@@ -180,11 +187,14 @@ class LaneChanges:
         return fetch(self._connection, _ADD_LANES, (queue, _encode(made).decode(), UNIT))
 
     def _bay(self, queue: str, gate: str, cost: float) -> int:
-        found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
-        if found is None:
-            self._connection.execute(_ADD_BAYS, (queue, names_text((gate,)), cost))
-            found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
-        return int(found)
+        named = (queue, gate, cost)
+        if named not in self._known:
+            found = value_of(self._connection, _BAY_OF, named)
+            if found is None:
+                self._connection.execute(_ADD_BAYS, (queue, names_text((gate,)), cost))
+                found = value_of(self._connection, _BAY_OF, named)
+            self._known[named] = int(found)
+        return self._known[named]
 
     def _settle_lanes(self) -> None:
         read = self._look([lane for lane, known in self._touched.items() if known is None])
@@ -196,17 +206,20 @@ class LaneChanges:
                 self._bays.add(stand.bay)
                 removed.append(lane)
                 continue
-            changed = head != stand.head or lane in self._renewed
-            bay = self._destination(lane, stand, changed=changed)
-            if bay != stand.bay or head != stand.head:
+            ahead = head != stand.head
+            bay = self._destination(lane, stand, changed=ahead or lane in self._renewed)
+            if bay != stand.bay:
                 moved.append((lane, bay, *head))
-                if bay == stand.bay and stand.alone:
+                self._bays |= {bay, stand.bay}
+            elif ahead:
+                moved.append((lane, bay, *head))
+                if stand.alone:
                     self._heads[bay] = head
                 else:
-                    self._bays |= {bay, stand.bay}
+                    self._bays.add(bay)
         if removed:
             self._connection.execute(_REMOVE_LANES, (seqs_text(removed),))
-        _MOVE_LANE.run(self._connection, moved)
+        _MOVE_LANES.run(self._connection, moved)
 
     def _look(self, lanes: Sequence[int]) -> dict[int, tuple[LaneState, LanePosition | None]]:
         """Read the groups of lanes, and the first job of each."""
@@ -239,7 +252,7 @@ class LaneChanges:
             if empty:
                 self._connection.execute(_REMOVE_BAYS, (seqs_text(empty),))
             headed += [row for row in rows if row[3] is not None]
-        _HEAD_BAY.run(self._connection, headed)
+        _HEAD_BAYS.run(self._connection, headed)
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:

@@ -37,6 +37,9 @@ SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
  ORDER BY priority, due, seq LIMIT ?5;
 
 -- name: move_lane
+UPDATE lanes SET bay = ?2, head_priority = ?3, head_due = ?4, head_seq = ?5 WHERE id = ?1;
+
+-- name: move_lanes
 UPDATE lanes
    SET bay = column2, head_priority = column3, head_due = column4, head_seq = column5
   FROM (VALUES (?, ?, ?, ?, ?)) AS given
@@ -55,22 +58,28 @@ SELECT json_each.value, head_priority, head_due, head_seq
   LEFT JOIN lanes ON lanes.id = (SELECT id FROM lanes WHERE bay = json_each.value
                                   ORDER BY head_priority, head_due, head_seq LIMIT 1);
 
--- part: lane_columns
--- A lane with the first of its jobs and the one behind it.
-SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
+-- part: first_jobs
+-- The first job of a lane and the one behind it.
        head.priority, head.due, head.seq, head.expires_at, CAST(head.limits AS BLOB),
        following.priority, following.due, following.seq, following.expires_at,
        CAST(following.limits AS BLOB)
+
+-- part: lane_columns
+SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
+-- include: first_jobs
+
+-- part: following
+  LEFT JOIN jobs AS following
+    ON following.seq = (SELECT seq FROM jobs
+                         WHERE lane = head.lane AND ready = 2
+                           AND (priority, due, seq) > (head.priority, head.due, head.seq)
+                         ORDER BY priority, due, seq LIMIT 1)
 
 -- part: its_jobs
   LEFT JOIN jobs AS head
     ON head.seq = (SELECT seq FROM jobs WHERE lane = lanes.id AND ready = 2
                     ORDER BY priority, due, seq LIMIT 1)
-  LEFT JOIN jobs AS following
-    ON following.seq = (SELECT seq FROM jobs
-                         WHERE lane = lanes.id AND ready = 2
-                           AND (priority, due, seq) > (head.priority, head.due, head.seq)
-                         ORDER BY priority, due, seq LIMIT 1)
+-- include: following
 
 -- name: bay_lanes
 -- The lanes of a bay after a place in it.
@@ -81,6 +90,9 @@ SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
  ORDER BY lanes.head_priority, lanes.head_due, lanes.head_seq LIMIT ?5;
 
 -- name: head_bay
+UPDATE bays SET head_priority = ?2, head_due = ?3, head_seq = ?4 WHERE id = ?1;
+
+-- name: head_bays
 UPDATE bays SET head_priority = column2, head_due = column3, head_seq = column4
   FROM (VALUES (?, ?, ?, ?)) AS given
  WHERE id = column1;
@@ -89,20 +101,24 @@ UPDATE bays SET head_priority = column2, head_due = column3, head_seq = column4
 DELETE FROM bays WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: close_bay
+UPDATE bays SET opens_at = ?2 WHERE id = ?1;
+
+-- name: close_bays
 UPDATE bays SET opens_at = column2 FROM (VALUES (?, ?)) AS given WHERE id = column1;
 
 -- name: open_bays
--- The open bays of a queue after a place, each with its first lane and whether that is alone.
--- include: lane_columns
+-- The open bays of a queue after a place, each with its first lane and whether that is alone. The
+-- lane is the one of the job that the bay has at its head: without one, if there is no such job.
+SELECT bays.head_priority, bays.head_due, bays.head_seq, head.lane,
+-- include: first_jobs
      , bays.id, bays.gate, bays.cost,
        NOT EXISTS (SELECT 1 FROM lanes
                     WHERE lanes.bay = bays.id
                       AND (lanes.head_priority, lanes.head_due, lanes.head_seq)
                           > (bays.head_priority, bays.head_due, bays.head_seq))
-  FROM bays JOIN lanes
-    ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
-   AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
--- include: its_jobs
+  FROM bays
+  LEFT JOIN jobs AS head ON head.seq = bays.head_seq AND head.ready = 2
+-- include: following
  WHERE bays.queue = ?1 AND bays.opens_at = 0
    AND (bays.head_priority, bays.head_due, bays.head_seq) > (?2, ?3, ?4)
  ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?5;
