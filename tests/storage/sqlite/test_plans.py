@@ -55,6 +55,7 @@ HOT = {
     ("claim.sql", "next_due"): ["jobs: jobs_scheduled"],
     ("claim.sql", "due_anywhere"): ["jobs: jobs_due"],
     ("claim.sql", "make_ready"): [f"jobs: {PRIMARY}"],
+    ("claim.sql", "make_ready_in_lanes"): [f"jobs: {PRIMARY}"],
     ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],

@@ -10,7 +10,7 @@ from itertools import groupby
 import apsw
 import msgspec
 
-from windlass._core.job.job import JobId, JobRecord, LimitUse, NewJob
+from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, refuses, replaces
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
@@ -63,6 +63,10 @@ _NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
 """The columns after the attempts for a job without special values."""
 
 _LIMITS = NewJob.__struct_fields__.index("limits") - _CARRIED
+_BEFORE_LIMITS, _BEHIND_LIMITS = _NOTHING[:_LIMITS], _NOTHING[_LIMITS + 1 :]
+
+_DUE = 5
+"""The column of ``insert_plain`` with the due time."""
 
 _PLAIN, _LIMITED, _FULL, _APART = range(4)
 """How a job is stored: by the short statement, by the one with limits, by the long one, or after a
@@ -96,7 +100,6 @@ def insert(
         if lanes is None or kind == _PLAIN:
             _INSERT_PLAIN.run(connection, plain_rows(together, now))
         else:
-            _find_lanes(together, lanes, now)
             limited = kind == _LIMITED
             rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
             (_INSERT_LIMITED if limited else _INSERT).run(connection, rows)
@@ -143,8 +146,7 @@ def _kind(job: NewJob) -> int:
     carried = _fields(job)[_CARRIED:]
     if carried == _NOTHING:
         return _PLAIN
-    before, behind = slice(0, _LIMITS), slice(_LIMITS + 1, None)
-    if carried[before] == _NOTHING[before] and carried[behind] == _NOTHING[behind]:
+    if carried[:_LIMITS] == _BEFORE_LIMITS and carried[_LIMITS + 1 :] == _BEHIND_LIMITS:
         return _LIMITED
     return _FULL
 
@@ -280,26 +282,32 @@ def plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
 
 
 def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
-    rows: list[Row] = []
-    for job, row in zip(jobs, plain_rows(jobs, now, line=2), strict=True):
-        _, queue, _, ready, priority, due, *_ = row
-        lane = lanes.enter(queue, job.limits, (priority, due, BEHIND_ALL)) if ready else None
-        rows.append((*row, lane, limits_text(job.limits)))
-    return rows
+    rows = plain_rows(jobs, now, line=2)
+    entered = _enter(jobs, [row[_DUE] for row in rows], lanes, now)
+    return [
+        (*row, entered.get(number), limits_text(jobs[number].limits))
+        for number, row in enumerate(rows)
+    ]
 
 
-def _full_rows(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+def _full_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    _enter(jobs, [_due(job, now) for job in jobs], lanes, now)  # together, not one by one
     return [full_row(job, lanes, now) for job in jobs]
 
 
-def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
-    """Find the lanes of limited jobs that are due, together for each queue."""
-    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
-    for job in jobs:
-        if job.limits and ((job.delay is None and job.at is None) or _due(job, now) <= now):
-            needs.setdefault(job.queue, []).append(job.limits)
-    for queue, its in needs.items():
-        lanes.find(queue, its)
+def _enter(
+    jobs: Sequence[NewJob], dues: Sequence[int], lanes: LaneChanges, now: int
+) -> dict[int, int]:
+    """Return the lanes of the limited jobs that are due, by their numbers in ``jobs``."""
+    numbers: dict[str, list[int]] = {}
+    for number, (job, due) in enumerate(zip(jobs, dues, strict=True)):
+        if due <= now and job.limits:
+            numbers.setdefault(job.queue, []).append(number)
+    entered: dict[int, int] = {}
+    for queue, its in numbers.items():
+        needs = [(jobs[n].limits, (jobs[n].priority, dues[n], BEHIND_ALL)) for n in its]
+        entered.update(zip(its, lanes.enter_all(queue, needs), strict=True))
+    return entered
 
 
 def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:

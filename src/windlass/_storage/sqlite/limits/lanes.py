@@ -80,7 +80,8 @@ class LaneChanges:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._entered: dict[tuple[str, str], tuple[int, LanePosition]] = {}
+        self._entered: dict[str, dict[str, tuple[int, LanePosition]]] = {}
+        """Lanes with their heads, by queue and key."""
         self._touched: dict[int, tuple[LaneState, LanePosition | None] | None] = {}
         self._renewed: set[int] = set()
         self._parked: dict[int, ClosedLimit] = {}
@@ -95,27 +96,45 @@ class LaneChanges:
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
         """Return the lane of a job that becomes ready at ``place``; made where there is none."""
-        named = (queue, lane_key(uses))
-        if named not in self._entered:
-            self.find(queue, (uses,))
-        lane, head = self._entered[named]
-        if place < head:  # most jobs join behind others, and nothing changes
-            self._touched[lane] = None
+        (lane,) = self.enter_all(queue, ((uses, place),))
         return lane
 
-    def find(self, queue: str, needs: Iterable[tuple[LimitUse, ...]]) -> None:
-        """Find the lanes of jobs that are about to `enter`, and make those that are missing.
+    def enter_all(
+        self, queue: str, jobs: Sequence[tuple[tuple[LimitUse, ...], LanePosition]]
+    ) -> list[int]:
+        """Return the lanes of jobs that become ready, given by their limits and places.
 
-        In the order of the jobs: what is claimed together then lies together.
+        Missing lanes are made in the order of the jobs: what is claimed together then lies
+        together.
         """
-        gates = {lane_key(uses): uses[0].gate for uses in needs}
-        keys = [key for key in gates if (queue, key) not in self._entered]
-        rows = fetch(self._connection, _LANES_OF, (queue, names_text(keys))) if keys else ()
-        for key, lane, *head in rows:
-            self._entered[queue, key] = (lane, (head[0], head[1], head[2]))
-        made = [(key, gates[key]) for key in keys if (queue, key) not in self._entered]
+        known = self._entered.setdefault(queue, {})
+        keys = [lane_key(uses) for uses, _ in jobs]
+        missing = {
+            key: uses[0] for key, (uses, _) in zip(keys, jobs, strict=True) if key not in known
+        }
+        if missing:
+            self._find(queue, missing, known)
+        lanes: list[int] = []
+        for key, (_, place) in zip(keys, jobs, strict=True):
+            lane, head = known[key]
+            if place < head:  # most jobs join behind others, and nothing changes
+                self._touched[lane] = None
+            lanes.append(lane)
+        return lanes
+
+    def _find(
+        self,
+        queue: str,
+        missing: Mapping[str, LimitUse],
+        known: dict[str, tuple[int, LanePosition]],
+    ) -> None:
+        """Read lanes of a queue by their keys, or make them, each from the first of its uses."""
+        rows = fetch(self._connection, _LANES_OF, (queue, names_text(missing)))
+        for key, lane, priority, due, seq in rows:
+            known[key] = (lane, (priority, due, seq))
+        made = [(key, use.gate) for key, use in missing.items() if key not in known]
         for key, lane in self._add(queue, made) if made else ():
-            self._entered[queue, key] = (lane, _BEFORE_ALL)
+            known[key] = (lane, _BEFORE_ALL)
             self._touched[lane] = None
 
     def touch(self, lane: int | None) -> None:

@@ -2,8 +2,8 @@
 
 -- name: lanes_of
 -- The lanes of a queue that have these keys.
-SELECT key, id, head_priority, head_due, head_seq FROM lanes
- WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2));
+SELECT lanes.key, lanes.id, head_priority, head_due, head_seq
+  FROM json_each(?2) CROSS JOIN lanes ON lanes.queue = ?1 AND lanes.key = json_each.value;
 
 -- name: add_bays
 -- Where there are none, for gates in JSON.
