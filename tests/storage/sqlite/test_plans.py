@@ -183,6 +183,11 @@ HOT = {
     ("flows.sql", "settleable"): ["jobs: jobs_settled"],
     ("flows.sql", "sweepable"): ["jobs: jobs_of_part"],
     ("flows.sql", "due_part"): ["parts: parts_due"],
+    ("flows.sql", "unsettled"): [
+        "parts: parts_due",
+        "flows: flows_sweeping",
+        "flows: flows_expiring",
+    ],
     ("flows.sql", "parts"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
     ("flows.sql", "followers"): [
         f"flows: {PRIMARY}",
