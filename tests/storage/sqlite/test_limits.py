@@ -260,3 +260,36 @@ async def test_settings_are_compared_as_settings_whatever_words_they_are_written
     old, new = QueueSettings(max_running=3), QueueSettings(max_running=4)
     assert await storage.queues.change("default", new, old=old)
     assert await rows(storage, "SELECT max_running FROM queues") == [(4,)]
+
+
+# --- many lanes at once -----------------------------------------------------------------------
+
+
+async def test_work_on_many_lanes_prepares_no_statement_twice(storage: SqliteStorage) -> None:
+    """A cache of statements that the writes of one claim empty makes the next one slow."""
+    await storage.limits.define([LimitSpec(name="tenant", concurrency=2)])
+
+    async def prepared() -> int:
+        stats = await storage._db.write(lambda connection, _: connection.cache_stats())
+        return int(stats["misses"])
+
+    async def work() -> None:
+        await add(storage, *(limited(f"tenant:{n}") for n in range(249)))
+        jobs = await claim(storage, 249)
+        assert len(jobs) == 249
+        await storage.jobs.apply([transition.succeed(job, by="w1", result=None) for job in jobs])
+
+    await work()
+    before = await prepared()
+    await work()
+    assert await prepared() == before
+
+
+async def test_a_lane_group_whose_head_was_deleted_by_hand_gives_its_other_jobs(
+    storage: SqliteStorage,
+) -> None:
+    await storage.limits.define([LimitSpec(name="tenant", concurrency=9)])
+    _, second, _, fourth = await add(storage, *(limited(f"tenant:{n}") for n in (1, 1, 2, 2)))
+    await rows(storage, "DELETE FROM jobs WHERE seq IN (1, 3)")
+    assert {job.claim.job for job in await claim(storage, 10)} == {second, fourth}
+    assert await rows(storage, "SELECT (SELECT count(*) FROM lanes) + count(*) FROM bays") == [(0,)]

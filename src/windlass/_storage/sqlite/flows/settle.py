@@ -45,7 +45,8 @@ __all__ = [
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _FIRST_DUE = _SQL["first_due"]
-_IS_UNSETTLED, _LATE, _DUE_PART = _SQL["is_unsettled"], _SQL["late"], _SQL["due_part"]
+_IS_UNSETTLED, _UNSETTLED = _SQL["is_unsettled"], _SQL["unsettled"]
+_LATE, _DUE_PART = _SQL["late"], _SQL["due_part"]
 _SETTLEABLE, _PLACE, _END_BLOCKED = _SQL["settleable"], _SQL["place"], _SQL["end_blocked"]
 _BLOCK_AGAIN, _LEAVE_ENDED = _SQL["block_again"], _SQL["leave_ended"]
 _FORGET_DUE, _FIRST_BROKEN = _SQL["forget_due"], _SQL["first_broken"]
@@ -63,15 +64,23 @@ def is_unsettled(connection: apsw.Connection, now: int) -> bool:
     return bool(connection.execute(_IS_UNSETTLED, (now,)).get)
 
 
-def settle(connection: apsw.Connection, limit: int, now: int) -> int:
-    """`FlowStore.settle` at the instant ``now``."""
+def settle(
+    connection: apsw.Connection, limit: int, now: int, known: PartChanges | None = None
+) -> int:
+    """`FlowStore.settle` at the instant ``now``. ``known``: parts that were just stored."""
     done = 0
-    for (flow,) in fetch(connection, _LATE, (now,)):
-        cancel_flow(connection, flow, now)
-    while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
-        done += _sweep(connection, sweep, limit - done, now)
-    while done < limit and (part := value_of(connection, _DUE_PART)) is not None:
-        done += _settle_part(connection, part, limit - done, now)
+    ((part, sweeping, late),) = fetch(connection, _UNSETTLED, (now,))
+    if sweeping or late:
+        known = None  # a cancel changes parts
+        for (flow,) in fetch(connection, _LATE, (now,)):
+            cancel_flow(connection, flow, now)
+        while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
+            done += _sweep(connection, sweep, limit - done, now)
+        part = value_of(connection, _DUE_PART)
+    changes = known or PartChanges(connection, now)
+    while done < limit and part is not None:
+        done += _settle_part(connection, changes, part, limit - done, now)
+        part = value_of(connection, _DUE_PART)
     return done
 
 
@@ -94,7 +103,7 @@ def reopen_flow(connection: apsw.Connection, flow: int, now: int) -> None:
     None is if others hold the keys of all of them.
     """
     while (part := value_of(connection, _FIRST_DUE, (flow,))) is not None:
-        _settle_part(connection, part, SETTLED_BY_APPLY, now)
+        _settle_part(connection, PartChanges(connection, now), part, SETTLED_BY_APPLY, now)
 
 
 def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int:
@@ -119,9 +128,10 @@ def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int
 # --- parts --------------------------------------------------------------------------------------
 
 
-def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int) -> int:
+def _settle_part(
+    connection: apsw.Connection, changes: PartChanges, number: int, limit: int, now: int
+) -> int:
     """Do what the part's numbers say with up to ``limit`` of its jobs."""
-    changes = PartChanges(connection, now)
     part = changes.get(number)
     decision, counts = part.decision, part.counts
     if decision in (Decision.WAIT, Decision.OPEN) and (counts.stopped or counts.skipped):

@@ -19,13 +19,12 @@ from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
 from windlass._storage.sqlite.io.rows import NEVER, Row, fetch, first, ids_text, value_of
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.jobs.insert import (
     full_row,
     is_plain,
     plain_rows,
     require_limits,
-    store_rows,
-    widened,
 )
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, take_key
 from windlass._storage.sqlite.limits.lanes import LaneChanges
@@ -44,8 +43,8 @@ _ADD_FLOW, _ADD_PART, _ADD_EDGE = _SQL["add_flow"], _SQL["add_part"], _SQL["add_
 _NOTE_LAST, _PART_IDS = _SQL["note_last"], _SQL["part_ids"]
 _EXTENDED, _ANY_STORED, _COUNT_NEW = _SQL["extended"], _SQL["any_stored"], _SQL["count_new"]
 _NOTE_EXTENDED = _SQL["note_extended"]
-_INSERT, _INSERT_PLAIN = _SQL["insert_member"], _SQL["insert_plain_member"]
-_INSERT_MANY, _INSERT_MANY_PLAIN = widened(_INSERT), widened(_INSERT_PLAIN)
+_INSERT = WideStatement(_SQL["insert_member"])
+_INSERT_PLAIN = WideStatement(_SQL["insert_plain_member"])
 
 _encode = msgspec.json.Encoder().encode
 
@@ -211,7 +210,7 @@ class _Members:
             some, before = list(run), self._connection.total_changes()
             if plain:
                 rows = self._plain_rows(some, part, blocked=blocked)
-                store_rows(self._connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+                _INSERT_PLAIN.run(self._connection, rows)
                 self.stored += self._connection.total_changes() - before
             else:
                 self._store_full(some, part, blocked=blocked)
@@ -234,7 +233,7 @@ class _Members:
                 continue
             before = self._connection.total_changes()
             rows = [self._row(job, part, blocked=blocked) for job in some]
-            store_rows(self._connection, rows, _INSERT, _INSERT_MANY)
+            _INSERT.run(self._connection, rows)
             self.stored += self._connection.total_changes() - before
 
     def _row(self, job: NewJob, part: int, *, blocked: bool) -> Row:
@@ -248,7 +247,7 @@ class _Members:
         holder = find_holder(self._connection, unique.key, self._now)
         if holder is not None:
             raise KeyConflict(unique.key, JobId(holder.id.hex()))
-        self._connection.execute(_INSERT, self._row(job, part, blocked=blocked))
+        self._connection.execute(_INSERT.one, self._row(job, part, blocked=blocked))
         if self._connection.changes():
             self.stored += 1
             seq = self._connection.last_insert_rowid()

@@ -53,6 +53,10 @@ SqliteDurability = Literal["full", "normal"]
 
 PAGES = 1000
 """Pages in the write-ahead file that make a checkpoint worth its syncs."""
+_STATEMENTS = 512
+"""Prepared statements that a connection keeps: as many as apsw allows. It drops those put
+back first, and every row of an ``executemany`` puts its statement back.
+"""
 _PATIENCE = 30.0
 _OPEN_EXISTING = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
@@ -122,7 +126,7 @@ def connect_reader(path: str) -> apsw.Connection:
 def _open(path: str) -> apsw.Connection:
     with FORK_GUARD:
         try:
-            connection = apsw.Connection(path, flags=_OPEN_EXISTING)
+            connection = apsw.Connection(path, flags=_OPEN_EXISTING, statementcachesize=_STATEMENTS)
         except apsw.Error as error:
             raise translate(error, path) from error
         keep_in_child(connection)
@@ -327,7 +331,7 @@ class MemorySource:
     def open(self) -> apsw.Connection:
         """Open the same database every time: a discarded connection must not lose it."""
         if self._connection is None:
-            self._connection = apsw.Connection(self.path)
+            self._connection = apsw.Connection(self.path, statementcachesize=_STATEMENTS)
             self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         return self._connection
 

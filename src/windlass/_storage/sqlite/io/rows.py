@@ -83,6 +83,7 @@ WAITING, RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 
 _encode = msgspec.json.Encoder().encode
 _place = msgspec.json.Decoder(tuple[str, int, int]).decode
+_uses = msgspec.json.Decoder(tuple[LimitUse, ...]).decode
 
 
 def fetch(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -194,7 +195,7 @@ def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
 def limits_of(text: str | bytes) -> tuple[LimitUse, ...]:
     """Return the inverse of `limits_text`; empty if the text cannot be read."""
     try:
-        return msgspec.json.decode(text, type=tuple[LimitUse, ...])
+        return _uses(text)
     except UNREADABLE:
         return ()
 

@@ -20,7 +20,7 @@ from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
-from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, is_unsettled, settle
+from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
@@ -181,8 +181,7 @@ def _end_members(
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
     changes.store()
-    if is_unsettled(connection, now):
-        settle(connection, SETTLED_BY_APPLY, now)
+    settle(connection, SETTLED_BY_APPLY, now, changes)
 
 
 def _follow(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 
 import apsw
 import msgspec
 
-from windlass._core.job.job import JobId, JobRecord, LimitUse, NewJob
+from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, refuses, replaces
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
@@ -29,6 +29,7 @@ from windlass._storage.sqlite.io.rows import (
     on_lost_text,
     tags_text,
 )
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.jobs.unique_keys import Holder, find_holder, take_key
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
@@ -41,13 +42,11 @@ __all__ = [
     "is_stored",
     "plain_rows",
     "require_limits",
-    "store_rows",
-    "widened",
 ]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
-_INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
-_INSERT_LIMITED = _SQL["insert_limited"]
+_INSERT, _INSERT_PLAIN = WideStatement(_SQL["insert"]), WideStatement(_SQL["insert_plain"])
+_INSERT_LIMITED = WideStatement(_SQL["insert_limited"])
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
@@ -58,24 +57,16 @@ _MINUTE = 60_000_000
 
 _is_id = re.compile("[0-9A-Fa-f]{32}").fullmatch
 
-_TOGETHER = 50
-"""Rows that share a statement: it takes half the time of as many statements."""
-
-
-def widened(one: str) -> str:
-    """Return the same statement for `_TOGETHER` rows."""
-    head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
-    return head + ", ".join([row] * _TOGETHER) + tail
-
-
-_WIDENED = {one: widened(one) for one in (_INSERT, _INSERT_PLAIN, _INSERT_LIMITED)}
-
 _fields = msgspec.structs.astuple
 _CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
 _NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
 """The columns after the attempts for a job without special values."""
 
 _LIMITS = NewJob.__struct_fields__.index("limits") - _CARRIED
+_BEFORE_LIMITS, _BEHIND_LIMITS = _NOTHING[:_LIMITS], _NOTHING[_LIMITS + 1 :]
+
+_DUE = 5
+"""The column of ``insert_plain`` with the due time."""
 
 _PLAIN, _LIMITED, _FULL, _APART = range(4)
 """How a job is stored: by the short statement, by the one with limits, by the long one, or after a
@@ -92,7 +83,7 @@ def insert(
     ``strict``: a stored id is a repeated call, with any payload.
     """
     if len(jobs) == 1 and _kind(jobs[0]) == _PLAIN:  # as most calls are
-        connection.execute(_INSERT_PLAIN, plain_rows(jobs, now)[0])
+        connection.execute(_INSERT_PLAIN.one, plain_rows(jobs, now)[0])
         if connection.changes() == 1:
             return [Inserted(jobs[0].id, True)]  # noqa: FBT003 -- per job
     lanes: LaneChanges | None = None
@@ -107,12 +98,11 @@ def insert(
             continue
         together, before = list(run), connection.total_changes()
         if lanes is None or kind == _PLAIN:
-            _store(connection, plain_rows(together, now), _INSERT_PLAIN)
+            _INSERT_PLAIN.run(connection, plain_rows(together, now))
         else:
-            _find_lanes(together, lanes, now)
             limited = kind == _LIMITED
             rows = (_limited_rows if limited else _full_rows)(together, lanes, now)
-            _store(connection, rows, _INSERT_LIMITED if limited else _INSERT)
+            (_INSERT_LIMITED if limited else _INSERT).run(connection, rows)
         stored = connection.total_changes() - before
         if stored < len(together):
             if strict:
@@ -149,20 +139,6 @@ def _some_repeated(
     return answers
 
 
-def _store(connection: apsw.Connection, rows: list[Row], one: str) -> None:
-    store_rows(connection, rows, one, _WIDENED[one])
-
-
-def store_rows(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
-    """Store rows with the statement for one of them, and its widened form."""
-    whole = len(rows) - len(rows) % _TOGETHER
-    for start in range(0, whole, _TOGETHER):
-        values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
-        connection.execute(many, values)
-    if whole < len(rows):
-        connection.executemany(one, rows[whole:])
-
-
 def _kind(job: NewJob) -> int:
     if job.unique is not None:
         return _APART
@@ -170,8 +146,7 @@ def _kind(job: NewJob) -> int:
     carried = _fields(job)[_CARRIED:]
     if carried == _NOTHING:
         return _PLAIN
-    before, behind = slice(0, _LIMITS), slice(_LIMITS + 1, None)
-    if carried[before] == _NOTHING[before] and carried[behind] == _NOTHING[behind]:
+    if carried[:_LIMITS] == _BEFORE_LIMITS and carried[_LIMITS + 1 :] == _BEHIND_LIMITS:
         return _LIMITED
     return _FULL
 
@@ -239,7 +214,7 @@ def _insert_apart(
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
-    connection.execute(_INSERT, full_row(job, lanes, now))
+    connection.execute(_INSERT.one, full_row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True, expired=expired)
@@ -307,26 +282,32 @@ def plain_rows(jobs: Iterable[NewJob], now: int, line: int = 1) -> list[Row]:
 
 
 def _limited_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
-    rows: list[Row] = []
-    for job, row in zip(jobs, plain_rows(jobs, now, line=2), strict=True):
-        _, queue, _, ready, priority, due, *_ = row
-        lane = lanes.enter(queue, job.limits, (priority, due, BEHIND_ALL)) if ready else None
-        rows.append((*row, lane, limits_text(job.limits)))
-    return rows
+    rows = plain_rows(jobs, now, line=2)
+    entered = _enter(jobs, [row[_DUE] for row in rows], lanes, now)
+    return [
+        (*row, entered.get(number), limits_text(jobs[number].limits))
+        for number, row in enumerate(rows)
+    ]
 
 
-def _full_rows(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+def _full_rows(jobs: Sequence[NewJob], lanes: LaneChanges, now: int) -> list[Row]:
+    _enter(jobs, [_due(job, now) for job in jobs], lanes, now)  # together, not one by one
     return [full_row(job, lanes, now) for job in jobs]
 
 
-def _find_lanes(jobs: Iterable[NewJob], lanes: LaneChanges, now: int) -> None:
-    """Find the lanes of limited jobs that are due, together for each queue."""
-    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
-    for job in jobs:
-        if job.limits and ((job.delay is None and job.at is None) or _due(job, now) <= now):
-            needs.setdefault(job.queue, []).append(job.limits)
-    for queue, its in needs.items():
-        lanes.find(queue, its)
+def _enter(
+    jobs: Sequence[NewJob], dues: Sequence[int], lanes: LaneChanges, now: int
+) -> dict[int, int]:
+    """Return the lanes of the limited jobs that are due, by their numbers in ``jobs``."""
+    numbers: dict[str, list[int]] = {}
+    for number, (job, due) in enumerate(zip(jobs, dues, strict=True)):
+        if due <= now and job.limits:
+            numbers.setdefault(job.queue, []).append(number)
+    entered: dict[int, int] = {}
+    for queue, its in numbers.items():
+        needs = [(jobs[n].limits, (jobs[n].priority, dues[n], BEHIND_ALL)) for n in its]
+        entered.update(zip(its, lanes.enter_all(queue, needs), strict=True))
+    return entered
 
 
 def full_row(job: NewJob, lanes: LaneChanges | None, now: int) -> Row:

@@ -22,8 +22,9 @@ from windlass._storage.sqlite.io.rows import (
     seqs_text,
     value_of,
 )
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
-from windlass._storage.sqlite.limits.lanes import LaneChanges
+from windlass._storage.sqlite.limits.lanes import LaneChanges, LanePosition
 
 __all__ = [
     "end_waiting",
@@ -40,7 +41,8 @@ _END, _EXPLAIN = _JOBS["end_waiting"], _JOBS["explain_failure"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "claim.sql")
 _DUE, _DUE_ANYWHERE = _SQL["due"], _SQL["due_anywhere"]
 _NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
-_READY, _SOLO, _IN_LANE = _SQL["make_ready"], _SQL["make_solo"], _SQL["make_ready_in_lane"]
+_READY, _SOLO = _SQL["make_ready"], _SQL["make_solo"]
+_IN_LANES = WideStatement(_SQL["make_ready_in_lanes"], one=_SQL["make_ready_in_lane"])
 _WAITING = _SQL["waiting"]
 
 
@@ -75,14 +77,8 @@ def _make_ready(
 ) -> None:
     common: list[int] = []
     alone: list[int] = []
-    laned: list[tuple[int, int]] = []
+    limited: dict[str, list[tuple[tuple[LimitUse, ...], LanePosition]]] = {}
     damaged: dict[int, str] = {}
-    needs: dict[str, list[tuple[LimitUse, ...]]] = {}
-    for _, _, _, solo, limits, queue in rows:
-        if limits is not None and not solo and (uses := limits_of(limits)):
-            needs.setdefault(queue, []).append(uses)
-    for queue, its in needs.items():
-        lanes.find(queue, its)
     for due, seq, priority, solo, limits, queue in rows:
         if limits is not None and not limits_of(limits):
             damaged[seq] = "limits"
@@ -91,13 +87,14 @@ def _make_ready(
         elif limits is None:
             common.append(seq)
         else:
-            lane = lanes.enter(queue, limits_of(limits), (priority, due, seq))
-            laned.append((seq, lane))
+            limited.setdefault(queue, []).append((limits_of(limits), (priority, due, seq)))
     if common:
         connection.execute(_READY, (seqs_text(common),))
     if alone:
         connection.execute(_SOLO, (seqs_text(alone),))
-    connection.executemany(_IN_LANE, laned)
+    for queue, jobs in limited.items():
+        entered = zip(jobs, lanes.enter_all(queue, jobs), strict=True)
+        _IN_LANES.run(connection, [(place[2], lane) for (_, place), lane in entered])
     fail_damaged(connection, damaged, lanes, now)
 
 

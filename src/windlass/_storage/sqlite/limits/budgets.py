@@ -5,7 +5,7 @@ A gate is a limit and a key. Its usage is counted from the running rows, so it c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -28,6 +28,7 @@ from windlass._core.limits.limit import (
 from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, names_text, optional_instant, value_of
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 
 __all__ = [
     "UNIT",
@@ -43,11 +44,11 @@ __all__ = [
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _SPEC, _GATES, _USAGES = _SQL["spec"], _SQL["gates"], _SQL["usages"]
-_SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
-_HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
+_SPEND, _KNOW = WideStatement(_SQL["spend"]), WideStatement(_SQL["know_gate"])
+_HOLD, _LET_GO = WideStatement(_SQL["hold"]), WideStatement(_SQL["let_go"])
 _CHARGED, _MARK_CHARGED = _SQL["charged"], _SQL["mark_charged"]
 _SET_BACK, _OPEN_ALL = _SQL["set_gates_back"], _SQL["open_all"]
-_SET_RESTS_BACK, _SET_BREAKER = _SQL["set_rests_back"], _SQL["set_breaker"]
+_SET_RESTS_BACK, _SET_BREAKER = _SQL["set_rests_back"], WideStatement(_SQL["set_breaker"])
 
 UNIT = -1.0
 """In the place of a cost: what is missing is a unit of concurrency, or of a breaker that lets one
@@ -151,6 +152,7 @@ class SqliteBudgets:
 
     def charge(self, uses: Collection[LimitUse], seq: int) -> None:
         """Take from every gate for a job that starts; none of them is shut."""
+        held: set[str] = set()
         for use in uses:
             gate, spec = use.gate, self._spec(use.name)
             self._charged[gate] = spec
@@ -159,7 +161,9 @@ class SqliteBudgets:
                 if isinstance(verdict, Admitted):
                     self._spent[gate] = verdict.spent_until
                     del self._verdicts[gate]
-        for gate in budgets_of(uses):
+            if gate in held:
+                continue  # a job that names a gate twice is still one job
+            held.add(gate)
             if gate in self._usage:
                 self._usage[gate] += 1
             self._holds.append((gate, seq))
@@ -223,15 +227,16 @@ class SqliteBudgets:
                 spent.append((gate, to_us(until)))
             elif gate not in self._listed:
                 known.append((gate,))
-        self._connection.executemany(_SPEND, spent)
-        self._connection.executemany(_KNOW, known)
-        self._connection.executemany(
-            _SET_BREAKER, [(gate, *_columns(self._breakers[gate])) for gate in sorted(self._moved)]
+        _SPEND.run(self._connection, spent)
+        _KNOW.run(self._connection, known)
+        _SET_BREAKER.run(
+            self._connection,
+            [(gate, *_columns(self._breakers[gate])) for gate in sorted(self._moved)],
         )
         self._moved.clear()
         # A job that turned out to be damaged was charged, and is not claimed.
-        self._connection.executemany(
-            _HOLD,
+        _HOLD.run(
+            self._connection,
             [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds if seq in claim_numbers],
         )
         self._holds.clear()
@@ -332,10 +337,10 @@ def hold_budgets(
     connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
 ) -> None:
     """Count a job that runs here from the start against these."""
-    connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
-    connection.executemany(_KNOW, [(gate,) for gate in gates])
+    _HOLD.run(connection, [(gate, seq, claim_number) for gate in gates])
+    _KNOW.run(connection, [(gate,) for gate in gates])
 
 
-def release_budgets(connection: apsw.Connection, ended: Iterable[tuple[str, int]]) -> None:
+def release_budgets(connection: apsw.Connection, ended: Sequence[tuple[str, int]]) -> None:
     """Claims (gate, seq) have ended. Tidiness only: a hold without its claim counts nothing."""
-    connection.executemany(_LET_GO, ended)
+    _LET_GO.run(connection, ended)

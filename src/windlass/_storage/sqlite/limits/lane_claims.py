@@ -28,7 +28,7 @@ EXTRA_LANES = 64
 """Lanes that one claim may look at in vain."""
 
 _BEFORE_ALL = (-(2**63), 0, 0)
-_LARGEST_BITE = 64
+_LARGEST_CHUNK = 128
 
 # Columns of lanes as lanes.sql reads them: the lane, its first two jobs, its group.
 _LANE, _BAY = 3, 14
@@ -78,8 +78,8 @@ class OrderedRows:
 
     def _read(self) -> None:
         after = self._rows[-1][:3] if self._rows else _BEFORE_ALL
-        if self._rows:
-            self._chunk = max(self._chunk, min(2 * self._chunk, _LARGEST_BITE))
+        if self._rows and 2 * self._chunk <= _LARGEST_CHUNK:
+            self._chunk *= 2
         self._rows = fetch(self._connection, self._sql, (self._owner, *after, self._chunk))
         self._next = 0
         self._more = len(self._rows) == self._chunk
@@ -130,7 +130,8 @@ class _LaneGroup(_Lanes):
         """Make it from a row of ``open_bays``, which brings the first lane with it."""
         bay, gate, cost, _ = row[_BAY:]
         super().__init__(connection, _BAY_LANES, bay, 1, gates)
-        self._rows = [row]
+        if row[_LANE] is not None:
+            self._rows = [row]
         self.id, self.need = bay, (gate, cost)
 
 
@@ -194,7 +195,7 @@ class LaneClaim:
     def run(self) -> None:
         """Take the best head of all while there is room."""
         self._push(_Unlimited(self._connection, _READY_AFTER, self._queue, chunk=self._room))
-        chunks = -(-self._room // _LARGEST_BITE)
+        chunks = -(-self._room // _LARGEST_CHUNK)
         chunk = -(-self._room // chunks)
         self._push(_LaneGroups(self._connection, _OPEN_BAYS, self._queue, chunk, self._gates))
         self._push_expired()
@@ -233,20 +234,24 @@ class LaneClaim:
             heappush(self._heads, (*head[:3], line.rank, line))
 
     def _meet(self, groups: _LaneGroups) -> None:
-        """Enter the next lane group; most have one lane, and need no line of their own."""
-        row = groups.head()
-        groups.advance()
-        if row is None:
-            return
-        bay, gate, cost, alone = row[_BAY:]
-        if not alone:
-            self._enter(_LaneGroup(self._connection, row, self._gates))
-        elif (gate, cost) in self._shut:
-            self.lanes.close(bay, self._shut[gate, cost])
-        else:
-            self._approach(row, LaneState(self._queue, bay, gate, cost, row[:3], alone=True))
-        if len(self.chosen) < self._room:
-            self._push(groups)
+        """Enter lane groups while the next one has the best head of all. Most have one lane, and
+        need no line of their own.
+        """
+        while len(self.chosen) < self._room and not self.cut_short:
+            row = groups.head()
+            if row is None:
+                return
+            if self._heads and self._heads[0][:3] <= row[:3]:
+                self._push(groups)
+                return
+            groups.advance()
+            bay, gate, cost, alone = row[_BAY:]
+            if not alone or row[_LANE] is None:
+                self._enter(_LaneGroup(self._connection, row, self._gates))
+            elif (gate, cost) in self._shut:
+                self.lanes.close(bay, self._shut[gate, cost])
+            else:
+                self._approach(row, LaneState(self._queue, bay, gate, cost, row[:3], alone=True))
 
     def _enter(self, group: _LaneGroup) -> None:
         """Visit the first lane of a lane group, unless the group is known to be closed by now."""

@@ -23,6 +23,7 @@ from windlass._core.job.job import LimitUse
 from windlass._core.limits.limit import LimitSpec, lane_key
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.io.rows import Row, fetch, names_text, seqs_text, value_of
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.limits.budgets import UNIT, ClosedLimit, SqliteBudgets
 
 __all__ = [
@@ -37,9 +38,11 @@ __all__ = [
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _LANES_OF, _ADD_LANES, _LANES = _SQL["lanes_of"], _SQL["add_lanes"], _SQL["lanes"]
-_MOVE_LANE, _REMOVE_LANE = _SQL["move_lane"], _SQL["remove_lane"]
+_MOVE_LANES = WideStatement(_SQL["move_lanes"], one=_SQL["move_lane"])
+_REMOVE_LANES, _REMOVE_BAYS = _SQL["remove_lanes"], _SQL["remove_bays"]
 _BAY_OF, _ADD_BAYS, _BAY_HEADS = _SQL["bay_of"], _SQL["add_bays"], _SQL["bay_heads"]
-_HEAD_BAY, _REMOVE_BAY, _CLOSE_BAY = _SQL["head_bay"], _SQL["remove_bay"], _SQL["close_bay"]
+_HEAD_BAYS = WideStatement(_SQL["head_bays"], one=_SQL["head_bay"])
+_CLOSE_BAYS = WideStatement(_SQL["close_bays"], one=_SQL["close_bay"])
 _OPEN_GATES, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gates"], _SQL["open_limit"], _SQL["timed_bays"]
 _OPEN_WHOLLY = _SQL["open_wholly"]
 
@@ -77,10 +80,14 @@ class LaneChanges:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._entered: dict[tuple[str, str], tuple[int, LanePosition]] = {}
+        self._entered: dict[str, dict[str, tuple[int, LanePosition]]] = {}
+        """Lanes with their heads, by queue and key."""
         self._touched: dict[int, tuple[LaneState, LanePosition | None] | None] = {}
         self._renewed: set[int] = set()
         self._parked: dict[int, ClosedLimit] = {}
+        self._closed: dict[int, int | None] = {}
+        self._known: dict[tuple[str, str, float], int] = {}
+        """Lane groups by queue, gate and cost."""
         self._bays: set[int] = set()
         self._heads: dict[int, LanePosition] = {}
         """Heads of lane groups whose only lane has moved on, unless they are among the changed
@@ -89,27 +96,45 @@ class LaneChanges:
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: LanePosition) -> int:
         """Return the lane of a job that becomes ready at ``place``; made where there is none."""
-        named = (queue, lane_key(uses))
-        if named not in self._entered:
-            self.find(queue, (uses,))
-        lane, head = self._entered[named]
-        if place < head:  # most jobs join behind others, and nothing changes
-            self._touched[lane] = None
+        (lane,) = self.enter_all(queue, ((uses, place),))
         return lane
 
-    def find(self, queue: str, needs: Iterable[tuple[LimitUse, ...]]) -> None:
-        """Find the lanes of jobs that are about to `enter`, and make those that are missing.
+    def enter_all(
+        self, queue: str, jobs: Sequence[tuple[tuple[LimitUse, ...], LanePosition]]
+    ) -> list[int]:
+        """Return the lanes of jobs that become ready, given by their limits and places.
 
-        In the order of the jobs: what is claimed together then lies together.
+        Missing lanes are made in the order of the jobs: what is claimed together then lies
+        together.
         """
-        gates = {lane_key(uses): uses[0].gate for uses in needs}
-        keys = [key for key in gates if (queue, key) not in self._entered]
-        rows = fetch(self._connection, _LANES_OF, (queue, names_text(keys))) if keys else ()
-        for key, lane, *head in rows:
-            self._entered[queue, key] = (lane, (head[0], head[1], head[2]))
-        made = [(key, gates[key]) for key in keys if (queue, key) not in self._entered]
+        known = self._entered.setdefault(queue, {})
+        keys = [lane_key(uses) for uses, _ in jobs]
+        missing = {
+            key: uses[0] for key, (uses, _) in zip(keys, jobs, strict=True) if key not in known
+        }
+        if missing:
+            self._find(queue, missing, known)
+        lanes: list[int] = []
+        for key, (_, place) in zip(keys, jobs, strict=True):
+            lane, head = known[key]
+            if place < head:  # most jobs join behind others, and nothing changes
+                self._touched[lane] = None
+            lanes.append(lane)
+        return lanes
+
+    def _find(
+        self,
+        queue: str,
+        missing: Mapping[str, LimitUse],
+        known: dict[str, tuple[int, LanePosition]],
+    ) -> None:
+        """Read lanes of a queue by their keys, or make them, each from the first of its uses."""
+        rows = fetch(self._connection, _LANES_OF, (queue, names_text(missing)))
+        for key, lane, priority, due, seq in rows:
+            known[key] = (lane, (priority, due, seq))
+        made = [(key, use.gate) for key, use in missing.items() if key not in known]
         for key, lane in self._add(queue, made) if made else ():
-            self._entered[queue, key] = (lane, _BEFORE_ALL)
+            known[key] = (lane, _BEFORE_ALL)
             self._touched[lane] = None
 
     def touch(self, lane: int | None) -> None:
@@ -134,7 +159,7 @@ class LaneChanges:
 
     def close(self, bay: int, opens_at: int | None) -> None:
         """Close a lane group: what its lanes wait for is missing."""
-        self._connection.execute(_CLOSE_BAY, (bay, opens_at))
+        self._closed[bay] = opens_at
 
     def store(self, gates: SqliteBudgets, claim_numbers: Mapping[int, int]) -> None:
         """Store the state of the gates, and correct the lanes that wait for them."""
@@ -146,25 +171,29 @@ class LaneChanges:
         }
         if timed:
             self._postpone(gates, timed)
-        self._connection.executemany(_OPEN_WHOLLY, [(gate,) for gate in sorted(gates.closed)])
+        if gates.closed:
+            self._connection.execute(_OPEN_WHOLLY, (names_text(sorted(gates.closed)),))
 
     def _postpone(self, gates: SqliteBudgets, charged: Mapping[str, LimitSpec]) -> None:
         """Postpone the lane groups of charged gates: they open later than stored."""
         names = names_text(charged)
         rows = fetch(self._connection, _TIMED_BAYS, (names, _POSTPONED_AT_ONCE))
         later = [(bay, gates.opens_at(gate, charged[gate], cost)) for gate, bay, cost in rows]
-        self._connection.executemany(_CLOSE_BAY, [(bay, at) for bay, at in later if at is not None])
+        _CLOSE_BAYS.run(self._connection, [(bay, at) for bay, at in later if at is not None])
 
     def settle(self) -> None:
         """Update lanes and lane groups after changes of the jobs."""
-        if not self._touched:
+        if not (self._touched or self._closed):
             return
         self._settle_lanes()
+        _CLOSE_BAYS.run(self._connection, list(self._closed.items()))
         self._settle_bays()
         self._entered.clear()
         self._touched.clear()
         self._renewed.clear()
         self._parked.clear()
+        self._closed.clear()
+        self._known.clear()
         self._bays.clear()
         self._heads.clear()
 
@@ -177,32 +206,39 @@ class LaneChanges:
         return fetch(self._connection, _ADD_LANES, (queue, _encode(made).decode(), UNIT))
 
     def _bay(self, queue: str, gate: str, cost: float) -> int:
-        found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
-        if found is None:
-            self._connection.execute(_ADD_BAYS, (queue, names_text((gate,)), cost))
-            found = value_of(self._connection, _BAY_OF, (queue, gate, cost))
-        return int(found)
+        named = (queue, gate, cost)
+        if named not in self._known:
+            found = value_of(self._connection, _BAY_OF, named)
+            if found is None:
+                self._connection.execute(_ADD_BAYS, (queue, names_text((gate,)), cost))
+                found = value_of(self._connection, _BAY_OF, named)
+            self._known[named] = int(found)
+        return self._known[named]
 
     def _settle_lanes(self) -> None:
         read = self._look([lane for lane, known in self._touched.items() if known is None])
         moved: list[tuple[int, int, int, int, int]] = []
-        removed: list[tuple[int]] = []
+        removed: list[int] = []
         for lane, known in self._touched.items():
             stand, head = known or read[lane]
             if head is None:
                 self._bays.add(stand.bay)
-                removed.append((lane,))
+                removed.append(lane)
                 continue
-            changed = head != stand.head or lane in self._renewed
-            bay = self._destination(lane, stand, changed=changed)
-            if bay != stand.bay or head != stand.head:
+            ahead = head != stand.head
+            bay = self._destination(lane, stand, changed=ahead or lane in self._renewed)
+            if bay != stand.bay:
                 moved.append((lane, bay, *head))
-                if bay == stand.bay and stand.alone:
+                self._bays |= {bay, stand.bay}
+            elif ahead:
+                moved.append((lane, bay, *head))
+                if stand.alone:
                     self._heads[bay] = head
                 else:
-                    self._bays |= {bay, stand.bay}
-        self._connection.executemany(_REMOVE_LANE, removed)
-        self._connection.executemany(_MOVE_LANE, moved)
+                    self._bays.add(bay)
+        if removed:
+            self._connection.execute(_REMOVE_LANES, (seqs_text(removed),))
+        _MOVE_LANES.run(self._connection, moved)
 
     def _look(self, lanes: Sequence[int]) -> dict[int, tuple[LaneState, LanePosition | None]]:
         """Read the groups of lanes, and the first job of each."""
@@ -231,10 +267,11 @@ class LaneChanges:
         headed = [(bay, *head) for bay, head in self._heads.items() if bay not in self._bays]
         if self._bays:
             rows = fetch(self._connection, _BAY_HEADS, (seqs_text(sorted(self._bays)),))
-            empty = [(bay,) for bay, _, _, seq in rows if seq is None]
-            self._connection.executemany(_REMOVE_BAY, empty)
+            empty = [bay for bay, _, _, seq in rows if seq is None]
+            if empty:
+                self._connection.execute(_REMOVE_BAYS, (seqs_text(empty),))
             headed += [row for row in rows if row[3] is not None]
-        self._connection.executemany(_HEAD_BAY, headed)
+        _HEAD_BAYS.run(self._connection, headed)
 
 
 def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
@@ -245,7 +282,7 @@ def unblock_lanes(connection: apsw.Connection, gates: Iterable[str]) -> None:
 
 def unblock_all_lanes(connection: apsw.Connection, gate: str) -> None:
     """Let every lane that waits for this gate ask again."""
-    connection.execute(_OPEN_WHOLLY, (gate,))
+    connection.execute(_OPEN_WHOLLY, (names_text((gate,)),))
 
 
 def unblock_lanes_of_limit(connection: apsw.Connection, name: str) -> None:

@@ -17,6 +17,7 @@ from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import fetch, first, optional_instant, value_of
+from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass._storage.sqlite.limits.lanes import (
     LaneChanges,
@@ -33,7 +34,8 @@ _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
 _GATE, _BREAKERS = _SQL["gate"], _SQL["breakers"]
 _RESTORE = load_sql("windlass._storage.sqlite.sql", "copy.sql")["restore_gate"]
-_DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
+_DEBTS, _RESET = _SQL["debts"], _SQL["reset_gate"]
+_SPEND = WideStatement(_SQL["spend"])
 
 _NAMES = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["limit_names"]
 
@@ -118,7 +120,7 @@ def _rescale(connection: apsw.Connection, spec: LimitSpec, old: LimitSpec | None
         owing = rescale_debt(spec.rate, instant_of(until), before=old.rate, now=at)
         if owing is not None:
             debts.append((gate, to_us(owing)))
-    connection.executemany(_SPEND, debts)
+    _SPEND.run(connection, debts)
 
 
 def require_limit(connection: apsw.Connection, name: str) -> None:

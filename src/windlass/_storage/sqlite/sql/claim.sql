@@ -49,6 +49,9 @@ UPDATE jobs SET ready = 3 WHERE seq IN (SELECT value FROM json_each(?1));
 -- name: make_ready_in_lane
 UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
 
+-- name: make_ready_in_lanes
+UPDATE jobs SET ready = 2, lane = column2 FROM (VALUES (?, ?)) AS given WHERE seq = column1;
+
 -- part: claimed
 -- Ready jobs as they will be when they are claimed, and whether there is more to know about one (see
 -- `extras`): most carry nothing special, and every column costs. Reading first and writing then is

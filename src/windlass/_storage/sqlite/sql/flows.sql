@@ -144,6 +144,15 @@ SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
                 WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
                   AND expires_at <= ?1);
 
+-- name: unsettled
+-- The same by kind: the first part that is due, whether a cancel must reach further, and whether a
+-- flow has expired.
+SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1),
+       EXISTS (SELECT 1 FROM flows WHERE swept_part > 0),
+       EXISTS (SELECT 1 FROM flows
+                WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
+                  AND expires_at <= ?1);
+
 -- name: late
 SELECT number FROM flows
  WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL AND expires_at <= ?1;

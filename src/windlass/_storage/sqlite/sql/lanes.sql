@@ -2,8 +2,8 @@
 
 -- name: lanes_of
 -- The lanes of a queue that have these keys.
-SELECT key, id, head_priority, head_due, head_seq FROM lanes
- WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2));
+SELECT lanes.key, lanes.id, head_priority, head_due, head_seq
+  FROM json_each(?2) CROSS JOIN lanes ON lanes.queue = ?1 AND lanes.key = json_each.value;
 
 -- name: add_bays
 -- Where there are none, for gates in JSON.
@@ -39,8 +39,14 @@ SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
 -- name: move_lane
 UPDATE lanes SET bay = ?2, head_priority = ?3, head_due = ?4, head_seq = ?5 WHERE id = ?1;
 
--- name: remove_lane
-DELETE FROM lanes WHERE id = ?1;
+-- name: move_lanes
+UPDATE lanes
+   SET bay = column2, head_priority = column3, head_due = column4, head_seq = column5
+  FROM (VALUES (?, ?, ?, ?, ?)) AS given
+ WHERE id = column1;
+
+-- name: remove_lanes
+DELETE FROM lanes WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: bay_of
 SELECT id FROM bays WHERE queue = ?1 AND gate = ?2 AND cost = ?3;
@@ -52,22 +58,28 @@ SELECT json_each.value, head_priority, head_due, head_seq
   LEFT JOIN lanes ON lanes.id = (SELECT id FROM lanes WHERE bay = json_each.value
                                   ORDER BY head_priority, head_due, head_seq LIMIT 1);
 
--- part: lane_columns
--- A lane with the first of its jobs and the one behind it.
-SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
+-- part: first_jobs
+-- The first job of a lane and the one behind it.
        head.priority, head.due, head.seq, head.expires_at, CAST(head.limits AS BLOB),
        following.priority, following.due, following.seq, following.expires_at,
        CAST(following.limits AS BLOB)
+
+-- part: lane_columns
+SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
+-- include: first_jobs
+
+-- part: following
+  LEFT JOIN jobs AS following
+    ON following.seq = (SELECT seq FROM jobs
+                         WHERE lane = head.lane AND ready = 2
+                           AND (priority, due, seq) > (head.priority, head.due, head.seq)
+                         ORDER BY priority, due, seq LIMIT 1)
 
 -- part: its_jobs
   LEFT JOIN jobs AS head
     ON head.seq = (SELECT seq FROM jobs WHERE lane = lanes.id AND ready = 2
                     ORDER BY priority, due, seq LIMIT 1)
-  LEFT JOIN jobs AS following
-    ON following.seq = (SELECT seq FROM jobs
-                         WHERE lane = lanes.id AND ready = 2
-                           AND (priority, due, seq) > (head.priority, head.due, head.seq)
-                         ORDER BY priority, due, seq LIMIT 1)
+-- include: following
 
 -- name: bay_lanes
 -- The lanes of a bay after a place in it.
@@ -80,24 +92,33 @@ SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id,
 -- name: head_bay
 UPDATE bays SET head_priority = ?2, head_due = ?3, head_seq = ?4 WHERE id = ?1;
 
--- name: remove_bay
-DELETE FROM bays WHERE id = ?1;
+-- name: head_bays
+UPDATE bays SET head_priority = column2, head_due = column3, head_seq = column4
+  FROM (VALUES (?, ?, ?, ?)) AS given
+ WHERE id = column1;
+
+-- name: remove_bays
+DELETE FROM bays WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: close_bay
 UPDATE bays SET opens_at = ?2 WHERE id = ?1;
 
+-- name: close_bays
+UPDATE bays SET opens_at = column2 FROM (VALUES (?, ?)) AS given WHERE id = column1;
+
 -- name: open_bays
--- The open bays of a queue after a place, each with its first lane and whether that is alone.
--- include: lane_columns
+-- The open bays of a queue after a place, each with its first lane and whether that is alone. The
+-- lane is the one of the job that the bay has at its head: without one, if there is no such job.
+SELECT bays.head_priority, bays.head_due, bays.head_seq, head.lane,
+-- include: first_jobs
      , bays.id, bays.gate, bays.cost,
        NOT EXISTS (SELECT 1 FROM lanes
                     WHERE lanes.bay = bays.id
                       AND (lanes.head_priority, lanes.head_due, lanes.head_seq)
                           > (bays.head_priority, bays.head_due, bays.head_seq))
-  FROM bays JOIN lanes
-    ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
-   AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
--- include: its_jobs
+  FROM bays
+  LEFT JOIN jobs AS head ON head.seq = bays.head_seq AND head.ready = 2
+-- include: following
  WHERE bays.queue = ?1 AND bays.opens_at = 0
    AND (bays.head_priority, bays.head_due, bays.head_seq) > (?2, ?3, ?4)
  ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?5;
@@ -134,7 +155,8 @@ UPDATE bays SET opens_at = 0
 
 -- name: open_wholly
 -- For any wait: the gate is as if nothing had been taken, or its breaker has closed.
-UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NOT 0;
+UPDATE bays SET opens_at = 0
+ WHERE gate IN (SELECT value FROM json_each(?1)) AND opens_at IS NOT 0;
 
 -- name: open_limit
 -- All gates of a limit: the one without a key, and those whose names continue with a colon.
@@ -156,7 +178,7 @@ SELECT gate, spent_until, failures, opened, open_until FROM gates
  WHERE gate IN (SELECT value FROM json_each(?1));
 
 -- name: set_breaker
-INSERT INTO gates (gate, failures, opened, open_until) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO gates (gate, failures, opened, open_until) VALUES (?, ?, ?, ?)
 ON CONFLICT (gate) DO UPDATE
    SET failures = excluded.failures, opened = excluded.opened, open_until = excluded.open_until;
 
@@ -197,19 +219,19 @@ UPDATE queues SET cool_until = cool_until - ?1 WHERE cool_until IS NOT NULL;
 UPDATE bays SET opens_at = 0 WHERE opens_at > 0;
 
 -- name: spend
-INSERT INTO gates (gate, spent_until) VALUES (?1, ?2)
+INSERT INTO gates (gate, spent_until) VALUES (?, ?)
 ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
 
 -- name: know_gate
 -- A gate without a rate spends nothing; it is listed all the same.
-INSERT INTO gates (gate) VALUES (?1) ON CONFLICT (gate) DO NOTHING;
+INSERT INTO gates (gate) VALUES (?) ON CONFLICT (gate) DO NOTHING;
 
 -- name: hold
-INSERT INTO holds (gate, seq, claim_number) VALUES (?1, ?2, ?3)
+INSERT INTO holds (gate, seq, claim_number) VALUES (?, ?, ?)
 ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number;
 
 -- name: let_go
-DELETE FROM holds WHERE gate = ?1 AND seq = ?2;
+DELETE FROM holds WHERE (gate, seq) IN (VALUES (?, ?));
 
 -- name: define
 INSERT INTO limits (name, spec) VALUES (?1, ?2)
