@@ -161,7 +161,7 @@ BEGIN
         ON CONFLICT (queue, gate, cost) DO UPDATE SET opens_at = excluded.opens_at;
     END IF;
     WITH looked AS MATERIALIZED (
-        SELECT l.id, l.bay, h.priority, h.due, h.seq,
+        SELECT l.id, l.ctid AS place, l.bay, h.priority, h.due, h.seq,
                CASE WHEN t.gate IS NOT NULL
                     THEN (SELECT b.id FROM bays b WHERE b.queue = l.queue AND b.gate = t.gate
                                                     AND b.cost = t.cost) END AS refused_to,
@@ -175,6 +175,7 @@ BEGIN
                               ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
     ), aimed AS MATERIALIZED (
         SELECT k.*, CASE WHEN k.refused_to IS NOT NULL THEN k.refused_to
+                         WHEN k.bay IS NULL THEN NULL
                          -- Another job is at the head and may need fewer tokens: it has not asked yet.
                          WHEN k.moved AND (SELECT b.cost FROM bays b WHERE b.id = k.bay) <> -1 THEN NULL
                          ELSE k.bay END AS aim
@@ -185,16 +186,14 @@ BEGIN
         UPDATE lanes l SET bay = a.aim, head_priority = a.priority, head_due = a.due,
                            head_seq = a.seq
           FROM aimed a
-         WHERE l.id = a.id AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
+         WHERE l.ctid = a.place  -- no other transaction moves it: the caller holds its limits
+           AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
     )
     SELECT array_agg(DISTINCT c.bay) INTO v_bays
-      FROM (SELECT a.bay FROM aimed a
-             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
-            UNION ALL
-            SELECT a.refused_to FROM aimed a
-             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
-            UNION ALL
-            SELECT a.aim FROM aimed a WHERE a.moved OR a.aim IS DISTINCT FROM a.bay) AS c (bay)
+      FROM (SELECT a.bay, a.refused_to, a.aim FROM aimed a
+             WHERE coalesce(a.bay, a.refused_to) IS NOT NULL
+               AND (a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay)) AS m,
+           unnest(ARRAY[m.bay, m.refused_to, m.aim]) AS c (bay)
      WHERE c.bay IS NOT NULL;
     IF v_bays IS NOT NULL THEN
         PERFORM settle_bays(v_bays);

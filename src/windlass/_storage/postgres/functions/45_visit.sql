@@ -113,47 +113,98 @@ BEGIN
       FROM (SELECT * FROM sure s ORDER BY s.priority, s.due, s.seq) AS s;
 END $$;
 
--- What is left of the gates that these jobs need (texts of arrays), side by side. The caller has called
--- `lock_limits`.
---   places     gate → place among the others
+-- What is left of the gates that these jobs need (texts of arrays; beside them p_costs), side by side. The
+-- caller has called `lock_limits`.
+--   limits     the names of their limits
+--   places     gate → place among the others; NULL if all is clear
 --   stored     whether the gate was used before
 --   units      how many more may start; NULL: any number. A breaker that was open lets one through
 --   opens_ats  when an open breaker lets one through; NULL: now
 --   spents     until when the bucket is being filled; beside it the limit's rate; NULL: no rate
+--   clear      none of the first p_room jobs would be refused, judged one after the other. Then `wanted`:
+--              which gates these need; `afters`: what `spents` will be. Never if costs of a rate differ
 CREATE OR REPLACE FUNCTION read_gates(
-    p_gates text[], p_now bigint,
-    OUT names text[], OUT places jsonb, OUT stored boolean[], OUT units bigint[],
+    p_gates text[], p_now bigint, p_costs text[] DEFAULT NULL, p_room integer DEFAULT NULL,
+    OUT names text[], OUT limits text[], OUT places jsonb, OUT stored boolean[], OUT units bigint[],
     OUT opens_ats bigint[], OUT spents bigint[], OUT spacings bigint[], OUT bursts bigint[],
-    OUT burst_spans bigint[]
+    OUT burst_spans bigint[], OUT clear boolean, OUT wanted boolean[], OUT afters bigint[]
 )
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_needs record;
+    v_limits record;
 BEGIN
-    SELECT array_agg(g.gate), jsonb_object_agg(g.gate, g.place), array_agg(g.stored),
-           -- `gate_usage`; a call for each of them takes too long.
-           array_agg(g.most - CASE WHEN g.most IS NOT NULL THEN (
-               SELECT count(*)
-                 FROM (SELECT 1 FROM holds h JOIN jobs j ON j.seq = h.seq
-                        WHERE h.gate = g.gate AND j.claim_number = h.claim_number
-                          AND j.state + 0 = 1
-                        LIMIT g.most) AS running) END),
-           array_agg(g.opens_at),
-           array_agg(CASE WHEN g.spacing IS NOT NULL
-                          THEN greatest(coalesce(g.spent_until, p_now), p_now) END),
-           array_agg(g.spacing), array_agg(g.burst), array_agg(g.burst_span)
-      INTO names, places, stored, units, opens_ats, spents, spacings, bursts, burst_spans
-      FROM (SELECT n.gate, row_number() OVER () AS place, s.gate IS NOT NULL AS stored,
-                   CASE WHEN s.failures >= l.failures AND coalesce(s.open_until, 0) <= p_now
-                        THEN 1 ELSE l.concurrency END AS most,
-                   CASE WHEN s.failures >= l.failures AND s.open_until > p_now
-                        THEN s.open_until END AS opens_at,
-                   s.spent_until, CASE WHEN l.failures IS NULL THEN l.spacing END AS spacing,
-                   l.burst, l.burst_span
-              FROM (SELECT DISTINCT g AS gate
-                      FROM (SELECT DISTINCT u.gates FROM unnest(p_gates) AS u (gates)
-                             WHERE u.gates IS NOT NULL) AS d,
-                           unnest(d.gates::text[]) AS g) AS n
-              LEFT JOIN limits l ON l.name = split_part(n.gate, ':', 1)
-              LEFT JOIN gates s ON s.gate = n.gate) AS g;
+    SELECT array_agg(g.gate) AS gates, array_agg(g.name) AS names, array_agg(g.jobs) AS jobs,
+           array_agg(g.least) AS least, array_agg(g.most) AS most
+      INTO v_needs
+      FROM (SELECT u.gate, split_part(u.gate, ':', 1) AS name, sum(d.jobs) AS jobs,
+                   min(u.cost) FILTER (WHERE d.jobs > 0) AS least,
+                   max(u.cost) FILTER (WHERE d.jobs > 0) AS most
+              FROM (SELECT t.gates, t.costs,
+                           (count(*) FILTER (WHERE t.n <= p_room))::integer AS jobs
+                      FROM unnest(p_gates, p_costs) WITH ORDINALITY AS t (gates, costs, n)
+                     WHERE t.gates IS NOT NULL GROUP BY t.gates, t.costs) AS d,
+                   unnest(d.gates::text[], d.costs::float8[]) AS u (gate, cost)
+             GROUP BY u.gate) AS g;
+    limits := ARRAY(SELECT DISTINCT n FROM unnest(v_needs.names) AS n);
+    -- Few limits have many gates: they are read once.
+    SELECT array_agg(l.name) AS names, array_agg(l.concurrency) AS concurrencies,
+           array_agg(l.failures) AS failures, array_agg(l.spacing) AS spacings,
+           array_agg(l.burst) AS bursts, array_agg(l.burst_span) AS burst_spans
+      INTO v_limits FROM limits l WHERE l.name = ANY (limits);
+    SELECT array_agg(g.gate), array_agg(g.stored), array_agg(g.left), array_agg(g.opens_at),
+           array_agg(g.spent), array_agg(g.spacing), array_agg(g.burst), array_agg(g.burst_span),
+           bool_and((g.left >= g.jobs) IS NOT FALSE AND g.opens_at IS NULL
+                    AND (g.spacing IS NULL OR g.jobs = 0
+                         OR (g.least = g.most AND g.most < g.burst
+                             AND g.spent + g.jobs * span_of(g.spacing, g.most)
+                                 <= p_now + g.burst_span))),
+           array_agg(g.jobs > 0),
+           array_agg(g.spent + coalesce(g.jobs * span_of(g.spacing, g.most), 0))
+      INTO names, stored, units, opens_ats, spents, spacings, bursts, burst_spans, clear, wanted,
+           afters
+      FROM (SELECT f.*,
+                   -- `gate_usage`; a call for each of them takes too long.
+                   f.running - CASE WHEN f.running IS NOT NULL THEN (
+                       SELECT count(*)
+                         FROM (SELECT 1 FROM holds h JOIN jobs j ON j.seq = h.seq
+                                WHERE h.gate = f.gate AND j.claim_number = h.claim_number
+                                  AND j.state + 0 = 1
+                                LIMIT f.running) AS r) END AS left,
+                   CASE WHEN f.spacing IS NOT NULL
+                        THEN greatest(coalesce(f.spent_until, p_now), p_now) END AS spent
+              FROM (SELECT n.gate, n.jobs, n.least, n.most, s.gate IS NOT NULL AS stored,
+                           CASE WHEN s.failures >= v_limits.failures[n.place]
+                                     AND coalesce(s.open_until, 0) <= p_now
+                                THEN 1 ELSE v_limits.concurrencies[n.place] END AS running,
+                           CASE WHEN s.failures >= v_limits.failures[n.place]
+                                     AND s.open_until > p_now
+                                THEN s.open_until END AS opens_at,
+                           s.spent_until,
+                           CASE WHEN v_limits.failures[n.place] IS NULL
+                                THEN v_limits.spacings[n.place] END AS spacing,
+                           v_limits.bursts[n.place] AS burst,
+                           v_limits.burst_spans[n.place] AS burst_span
+                      FROM (SELECT u.*, array_position(v_limits.names, u.name) AS place
+                              FROM unnest(v_needs.gates, v_needs.names, v_needs.jobs, v_needs.least,
+                                          v_needs.most) AS u (gate, name, jobs, least, most)
+                            OFFSET 0) AS n
+                      LEFT JOIN gates s ON s.gate = n.gate
+                    OFFSET 0) AS f
+            OFFSET 0) AS g;
+    IF p_room IS NULL OR clear IS NOT TRUE THEN
+        clear := false;
+        places := places_of(names);
+    END IF;
+END $$;
+
+-- Each of these names → its place among them.
+CREATE OR REPLACE FUNCTION places_of(p_names text[]) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN (SELECT jsonb_object_agg(t.name, t.n)
+              FROM unnest(p_names) WITH ORDINALITY AS t (name, n));
 END $$;
 
 -- Which of these jobs may start, if each counts before the next is judged: as `find_shut`, in memory.
@@ -290,12 +341,34 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The same as `judge_jobs` where none is refused: p_left.clear, and none has expired.
+CREATE OR REPLACE FUNCTION admit_jobs(
+    p_room integer, p_next record, p_left record,
+    OUT starts bigint[], OUT lanes bigint[], OUT commons bigint[], OUT refused bigint[],
+    OUT refused_gates text[], OUT refused_costs float8[], OUT opens_ats bigint[],
+    OUT spents bigint[], OUT taken boolean[], OUT cut_short boolean
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT coalesce(array_agg(t.seq) FILTER (WHERE t.lane IS NOT NULL), '{}'),
+           coalesce(array_agg(t.lane) FILTER (WHERE t.lane IS NOT NULL), '{}'),
+           coalesce(array_agg(t.seq) FILTER (WHERE t.lane IS NULL), '{}')
+      INTO starts, lanes, commons
+      FROM unnest(p_next.seqs[1 : p_room], p_next.lanes[1 : p_room]) AS t (seq, lane);
+    refused := '{}';
+    spents := p_left.afters;
+    taken := p_left.wanted;
+    cut_short := false;
+END $$;
+
 -- Start these jobs of lanes, which the caller has locked, and take from their gates. p_judged and p_left:
--- what `judge_jobs` and `read_gates` said.
+-- what `judge_jobs` and `read_gates` said. The answer: whether one of them holds its key until now.
 CREATE OR REPLACE FUNCTION start_limited(
     p_seqs bigint[], p_worker text, p_now timestamptz, p_judged record, p_left record
-) RETURNS void
+) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_keyed boolean;
 BEGIN
     WITH begun AS (
         UPDATE jobs j
@@ -303,11 +376,19 @@ BEGIN
                claim_number = j.claim_number + 1, started_at = p_now, worker = p_worker,
                cancel_requested = false, progress = NULL, progress_note = NULL
          WHERE j.seq = ANY (p_seqs)
-        RETURNING j.seq, j.claim_number, j.gates
+        RETURNING j.seq, j.claim_number, j.gates, j.key_window = 'until_started' AS keyed
+    ), first AS (
+        -- Most have one gate and were never started: nothing is there twice.
+        INSERT INTO holds (gate, seq, claim_number)
+        SELECT b.gates[1], b.seq, b.claim_number FROM begun b
+         WHERE b.claim_number = 1 AND cardinality(b.gates) = 1
+    ), others AS (
+        INSERT INTO holds AS h (gate, seq, claim_number)
+        SELECT DISTINCT g, b.seq, b.claim_number FROM begun b, unnest(b.gates) AS g
+         WHERE b.claim_number > 1 OR cardinality(b.gates) > 1
+        ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number
     )
-    INSERT INTO holds AS h (gate, seq, claim_number)
-    SELECT DISTINCT g, b.seq, b.claim_number FROM begun b, unnest(b.gates) AS g
-    ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number;
+    SELECT bool_or(b.keyed) INTO v_keyed FROM begun b;
     -- A gate without a rate spends nothing; it is listed all the same.
     INSERT INTO gates AS g (gate, spent_until)
     SELECT t.gate, t.spent
@@ -315,6 +396,7 @@ BEGIN
            AS t (gate, stored, spent, taken)
      WHERE t.taken AND (t.spent IS NOT NULL OR NOT t.stored)
     ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
+    RETURN coalesce(v_keyed, false);
 END $$;
 
 -- A claim on a queue with lanes: the common line and the open lanes, merged. The caller has called
@@ -323,12 +405,14 @@ END $$;
 --   chosen      those of p_common that are to be started, by the caller
 --   started     limited jobs that were started here
 --   charged     the gates whose tokens they took
+--   keyed       one of them holds its key until it is started
 --   cut_short   stopped at a bound: the next call gets further
 -- Looks at no more than p_room + 64 lanes.
 CREATE OR REPLACE FUNCTION serve_lanes(
     p_queue text, p_room integer, p_worker text, p_now timestamptz, p_held text[],
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
-    OUT chosen bigint[], OUT started bigint[], OUT charged text[], OUT cut_short boolean
+    OUT chosen bigint[], OUT started bigint[], OUT charged text[], OUT keyed boolean,
+    OUT cut_short boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -340,11 +424,14 @@ DECLARE
     v_judged record;
     v_locked bigint[];
     v_busy bigint[];
+    v_clear boolean;
+    v_lanes bigint[];
     v_settle record;
 BEGIN
     chosen := '{}';
     started := '{}';
     charged := '{}';
+    keyed := false;
     cut_short := false;
     WHILE v_room > 0 LOOP
         IF v_visits <= 0 THEN
@@ -356,8 +443,8 @@ BEGIN
             p_common[cardinality(chosen) + 1 :], p_priorities[cardinality(chosen) + 1 :],
             p_dues[cardinality(chosen) + 1 :]) AS n;
         EXIT WHEN v_next.more IS NULL;
-        SELECT r.* INTO v_left FROM read_gates(v_next.gates, v_us) AS r;
-        IF NOT limits_of(v_left.names) <@ p_held
+        SELECT r.* INTO v_left FROM read_gates(v_next.gates, v_us, v_next.costs, v_room) AS r;
+        IF NOT v_left.limits <@ p_held
            OR (v_next.stale <> '{}' AND EXISTS (
                   SELECT 1 FROM lane_limits l
                    WHERE l.queue = p_queue AND l.name <> ALL (p_held))) THEN
@@ -368,6 +455,7 @@ BEGIN
             EXIT;
         END IF;
         v_busy := '{}';
+        v_clear := v_left.clear AND true <> ALL (v_next.late);
         IF true = ANY (v_next.late) THEN
             -- Expired jobs that could not be discarded, because other transactions hold their rows.
             v_busy := ARRAY(SELECT l.seq FROM unnest(v_next.seqs, v_next.late) AS l (seq, late)
@@ -379,7 +467,12 @@ BEGIN
                                        FOR UPDATE SKIP LOCKED) AS f);
         END IF;
         LOOP
-            SELECT d.* INTO v_judged FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
+            IF v_clear THEN
+                SELECT d.* INTO v_judged FROM admit_jobs(v_room, v_next, v_left) AS d;
+            ELSE
+                SELECT d.* INTO v_judged
+                  FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
+            END IF;
             v_locked := ARRAY(SELECT j.seq FROM jobs j
                                WHERE j.seq = ANY (v_judged.starts) AND j.ready + 0 = 2
                                  AND j.lane = v_next.lanes[array_position(v_next.seqs, j.seq)]
@@ -389,9 +482,11 @@ BEGIN
             -- are passed by, and all are judged again.
             v_busy := v_busy || ARRAY(SELECT s FROM unnest(v_judged.starts) AS s
                                        WHERE s <> ALL (v_locked));
+            v_clear := false;
+            v_left.places := coalesce(v_left.places, places_of(v_left.names));
         END LOOP;
         IF v_locked <> '{}' THEN
-            PERFORM start_limited(v_locked, p_worker, p_now, v_judged, v_left);
+            keyed := start_limited(v_locked, p_worker, p_now, v_judged, v_left) OR keyed;
             started := started || v_locked;
             charged := charged || ARRAY(
                 SELECT t.gate FROM unnest(v_left.names, v_judged.spents, v_judged.taken)
@@ -400,6 +495,15 @@ BEGIN
         END IF;
         chosen := chosen || v_judged.commons;
         v_room := v_room - cardinality(v_locked) - cardinality(v_judged.commons);
+        IF v_clear AND v_next.stale = '{}' THEN
+            v_lanes := ARRAY(SELECT DISTINCT l FROM unnest(v_judged.lanes) AS l);
+            IF v_lanes <> '{}' THEN
+                PERFORM settle_lanes(v_lanes);
+            END IF;
+            v_visits := v_visits - cardinality(v_lanes);
+            EXIT WHEN NOT v_next.more;
+            CONTINUE;
+        END IF;
         SELECT array_agg(l.lane) AS lanes, array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
                array_agg(l.opens_at) AS opens_ats, count(*)::integer AS count
           INTO v_settle

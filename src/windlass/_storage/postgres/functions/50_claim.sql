@@ -217,7 +217,7 @@ BEGIN
             v_room := least(v_room, v_running_room);
         END IF;
         v_merged := v_look.laned AND NOT p_solo;
-        v_keyed := v_merged OR p_solo;
+        v_keyed := p_solo;
         IF v_look.solo AND NOT p_solo THEN
             v_with_solo := v_with_solo || v_queue;
         END IF;
@@ -324,13 +324,14 @@ BEGIN
         END IF;
 
         IF v_merged THEN
-            SELECT v.chosen, v.started, v.charged, v.cut_short INTO v_visited
+            SELECT v.chosen, v.started, v.charged, v.keyed, v.cut_short INTO v_visited
               FROM serve_lanes(
                        v_queue, v_room, p_worker, v_now, v_held, v_take, v_priorities, v_dues) AS v;
             v_take := v_visited.chosen;
             v_started := v_visited.started;
             v_charged := v_charged || v_visited.charged;
             v_taken := v_taken OR v_started <> '{}';
+            v_keyed := v_keyed OR v_visited.keyed;
             IF v_visited.cut_short THEN
                 v_next := v_now;
             END IF;
@@ -435,7 +436,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_needs record;
-    v_limits text[] := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits text[] := limits_of_claims(p_seqs, p_number);
     v_counted text[];
     v_ends record;
 BEGIN

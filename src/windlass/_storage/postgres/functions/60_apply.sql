@@ -208,6 +208,17 @@ BEGIN
                unnest(r.gates) AS g);
 END $$;
 
+-- The same for claims with one number.
+CREATE OR REPLACE FUNCTION limits_of_claims(p_seqs bigint[], p_number integer) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM holds) THEN
+        RETURN '{}';
+    END IF;
+    RETURN ARRAY(SELECT DISTINCT split_part(g, ':', 1) FROM jobs j, unnest(j.gates) AS g
+                  WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1);
+END $$;
+
 -- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
 -- ask again. The caller has called `lock_limits`.
 CREATE OR REPLACE FUNCTION give_back(p_seqs bigint[]) RETURNS void
@@ -222,7 +233,7 @@ BEGIN
          WHERE h.gate = t.g AND h.seq = t.seq
         RETURNING h.gate
     )
-    SELECT array_agg(DISTINCT b.gate) INTO v_gates FROM back b;
+    SELECT array_agg(g.gate) INTO v_gates FROM (SELECT DISTINCT b.gate FROM back b) AS g;
     IF v_gates IS NOT NULL THEN
         PERFORM open_gates(v_gates);
         PERFORM close_breakers(v_gates);
@@ -593,7 +604,7 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits := limits_of_claims(p_seqs, p_number);
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN
@@ -675,7 +686,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits := limits_of_claims(p_seqs, p_number);
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN
