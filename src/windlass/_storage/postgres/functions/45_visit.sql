@@ -116,7 +116,7 @@ END $$;
 -- What is left of the gates that these jobs need (texts of arrays; beside them p_costs), side by side. The
 -- caller has called `lock_limits`.
 --   limits     the names of their limits
---   places     gate → place among the others; NULL if all is clear
+--   places     `places_of` the gates; NULL if all is clear
 --   stored     whether the gate was used before
 --   units      how many more may start; NULL: any number. A breaker that was open lets one through
 --   opens_ats  when an open breaker lets one through; NULL: now
@@ -470,6 +470,7 @@ BEGIN
             IF v_clear THEN
                 SELECT d.* INTO v_judged FROM admit_jobs(v_room, v_next, v_left) AS d;
             ELSE
+                v_left.places := coalesce(v_left.places, places_of(v_left.names));
                 SELECT d.* INTO v_judged
                   FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
             END IF;
@@ -483,7 +484,6 @@ BEGIN
             v_busy := v_busy || ARRAY(SELECT s FROM unnest(v_judged.starts) AS s
                                        WHERE s <> ALL (v_locked));
             v_clear := false;
-            v_left.places := coalesce(v_left.places, places_of(v_left.names));
         END LOOP;
         IF v_locked <> '{}' THEN
             keyed := start_limited(v_locked, p_worker, p_now, v_judged, v_left) OR keyed;

@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION claim_locks(
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     SELECT bool_or(
-               EXISTS (SELECT 1 FROM lanes l WHERE l.queue = q.queue)
+               EXISTS (SELECT 1 FROM lane_digests l WHERE l.queue = q.queue)
                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
                OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > p_now)
                    AND is_set_back(us_of(p_now)))
@@ -179,7 +179,7 @@ BEGIN
                    (SELECT j.due FROM jobs j
                      WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
                      ORDER BY j.queue, j.due LIMIT 1) AS due,
-                   EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue) AS laned,
+                   EXISTS (SELECT 1 FROM lane_digests l WHERE l.queue = v_queue) AS laned,
                    EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3) AS solo
               INTO v_look
               FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;

@@ -215,8 +215,17 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM holds) THEN
         RETURN '{}';
     END IF;
-    RETURN ARRAY(SELECT DISTINCT split_part(g, ':', 1) FROM jobs j, unnest(j.gates) AS g
-                  WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1);
+    -- Most have one gate: only the others are taken apart.
+    RETURN ARRAY(
+        WITH held AS MATERIALIZED (
+            SELECT j.gates FROM jobs j
+             WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
+               AND j.gates IS NOT NULL
+        )
+        SELECT split_part(h.gates[1], ':', 1) FROM held h
+        UNION
+        SELECT split_part(g, ':', 1) FROM held h, unnest(h.gates) AS g
+         WHERE cardinality(h.gates) > 1);
 END $$;
 
 -- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
@@ -228,9 +237,9 @@ DECLARE
 BEGIN
     WITH back AS (
         DELETE FROM holds h
-         USING (SELECT j.seq, g FROM jobs j, unnest(j.gates) AS g
-                 WHERE j.seq = ANY (p_seqs) OFFSET 0) AS t
-         WHERE h.gate = t.g AND h.seq = t.seq
+         USING (SELECT j.seq, j.gates FROM jobs j
+                 WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL OFFSET 0) AS t
+         WHERE h.gate = ANY (t.gates) AND h.seq = t.seq
         RETURNING h.gate
     )
     SELECT array_agg(g.gate) INTO v_gates FROM (SELECT DISTINCT b.gate FROM back b) AS g;
