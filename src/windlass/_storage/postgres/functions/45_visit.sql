@@ -5,13 +5,15 @@
 --   p_lanes, p_jobs   how many lanes to look into, and how many jobs to look for
 --   p_common, p_priorities, p_dues   the common line, in order
 --   seqs        the jobs; NULL: there is none in a lane. Beside them lanes (NULL: the common line), late
---               (past its expiry), gates and costs (texts of arrays), and the lanes' bays, if any
+--               (past its expiry), the first gate and its cost, and the lanes' bays, if any
+--   gates, costs   all of their gates, texts of arrays; NULL: each has one
 --   stale       lanes whose first job is not the one they name: they are to be settled
 --   more        there are others behind these; NULL: no lane is open
 CREATE OR REPLACE FUNCTION next_in_lanes(
     p_queue text, p_lanes integer, p_jobs integer, p_now timestamptz,
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
-    OUT seqs bigint[], OUT lanes bigint[], OUT late boolean[], OUT gates text[], OUT costs text[],
+    OUT seqs bigint[], OUT lanes bigint[], OUT late boolean[], OUT first_gates text[],
+    OUT first_costs float8[], OUT gates text[], OUT costs text[],
     OUT bays bigint[], OUT bay_gates text[], OUT bay_costs float8[], OUT stale bigint[],
     OUT more boolean
 )
@@ -90,6 +92,8 @@ BEGIN
         -- Behind the last of a lane that was not read to its end others may come.
         SELECT f.priority, f.due, f.seq FROM found f WHERE f.place = v_depth
          ORDER BY f.priority, f.due, f.seq LIMIT 1
+    ), wide AS MATERIALIZED (
+        SELECT 1 FROM found f WHERE cardinality(f.gates) > 1 LIMIT 1
     ), sure AS (
         SELECT f.seq, f.lane, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs,
                f.bay, f.bay_gate, f.bay_cost
@@ -104,19 +108,23 @@ BEGIN
            AND (b.seq IS NULL OR (c.priority, c.due, c.seq) < (b.priority, b.due, b.seq))
     )
     SELECT array_agg(s.seq), array_agg(s.lane), array_agg(coalesce(s.late, false)),
-           array_agg(s.gates::text), array_agg(s.costs::text), array_agg(s.bay),
+           array_agg(s.gates[1]), array_agg(s.costs[1]),
+           -- Texts take time.
+           array_agg(s.gates::text) FILTER (WHERE EXISTS (SELECT 1 FROM wide)),
+           array_agg(s.costs::text) FILTER (WHERE EXISTS (SELECT 1 FROM wide)), array_agg(s.bay),
            array_agg(s.bay_gate), array_agg(s.bay_cost),
            ARRAY(SELECT f.lane FROM found f
                   WHERE coalesce(f.place, 1) = 1 AND f.seq IS DISTINCT FROM f.head),
            more OR EXISTS (SELECT 1 FROM bound)
-      INTO seqs, lanes, late, gates, costs, bays, bay_gates, bay_costs, stale, more
+      INTO seqs, lanes, late, first_gates, first_costs, gates, costs, bays, bay_gates, bay_costs,
+           stale, more
       FROM (SELECT * FROM sure s ORDER BY s.priority, s.due, s.seq) AS s;
 END $$;
 
--- What is left of the gates that these jobs need (texts of arrays; beside them p_costs), side by side. The
--- caller has called `lock_limits`.
+-- What is left of the gates that these jobs need (p_next: `next_in_lanes`), side by side. The caller has
+-- called `lock_limits`.
 --   limits     the names of their limits
---   places     `places_of` the gates; NULL if all is clear
+--   places     gate → place among the others; NULL, as long as all is clear
 --   stored     whether the gate was used before
 --   units      how many more may start; NULL: any number. A breaker that was open lets one through
 --   opens_ats  when an open breaker lets one through; NULL: now
@@ -124,7 +132,7 @@ END $$;
 --   clear      none of the first p_room jobs would be refused, judged one after the other. Then `wanted`:
 --              which gates these need; `afters`: what `spents` will be. Never if costs of a rate differ
 CREATE OR REPLACE FUNCTION read_gates(
-    p_gates text[], p_now bigint, p_costs text[] DEFAULT NULL, p_room integer DEFAULT NULL,
+    p_next record, p_room integer, p_now bigint,
     OUT names text[], OUT limits text[], OUT places jsonb, OUT stored boolean[], OUT units bigint[],
     OUT opens_ats bigint[], OUT spents bigint[], OUT spacings bigint[], OUT bursts bigint[],
     OUT burst_spans bigint[], OUT clear boolean, OUT wanted boolean[], OUT afters bigint[]
@@ -135,18 +143,32 @@ DECLARE
     v_needs record;
     v_limits record;
 BEGIN
-    SELECT array_agg(g.gate) AS gates, array_agg(g.name) AS names, array_agg(g.jobs) AS jobs,
-           array_agg(g.least) AS least, array_agg(g.most) AS most
-      INTO v_needs
-      FROM (SELECT u.gate, split_part(u.gate, ':', 1) AS name, sum(d.jobs) AS jobs,
-                   min(u.cost) FILTER (WHERE d.jobs > 0) AS least,
-                   max(u.cost) FILTER (WHERE d.jobs > 0) AS most
-              FROM (SELECT t.gates, t.costs,
-                           (count(*) FILTER (WHERE t.n <= p_room))::integer AS jobs
-                      FROM unnest(p_gates, p_costs) WITH ORDINALITY AS t (gates, costs, n)
-                     WHERE t.gates IS NOT NULL GROUP BY t.gates, t.costs) AS d,
-                   unnest(d.gates::text[], d.costs::float8[]) AS u (gate, cost)
-             GROUP BY u.gate) AS g;
+    IF p_next.gates IS NULL THEN
+        SELECT array_agg(g.gate) AS gates, array_agg(g.name) AS names, array_agg(g.jobs) AS jobs,
+               array_agg(g.least) AS least, array_agg(g.most) AS most
+          INTO v_needs
+          FROM (SELECT t.gate, split_part(t.gate, ':', 1) AS name,
+                       count(*) FILTER (WHERE t.n <= p_room) AS jobs,
+                       min(t.cost) FILTER (WHERE t.n <= p_room) AS least,
+                       max(t.cost) FILTER (WHERE t.n <= p_room) AS most
+                  FROM unnest(p_next.first_gates, p_next.first_costs)
+                       WITH ORDINALITY AS t (gate, cost, n)
+                 WHERE t.gate IS NOT NULL GROUP BY t.gate) AS g;
+    ELSE
+        SELECT array_agg(g.gate) AS gates, array_agg(g.name) AS names, array_agg(g.jobs) AS jobs,
+               array_agg(g.least) AS least, array_agg(g.most) AS most
+          INTO v_needs
+          FROM (SELECT u.gate, split_part(u.gate, ':', 1) AS name, sum(d.jobs) AS jobs,
+                       min(u.cost) FILTER (WHERE d.jobs > 0) AS least,
+                       max(u.cost) FILTER (WHERE d.jobs > 0) AS most
+                  FROM (SELECT t.gates, t.costs,
+                               (count(*) FILTER (WHERE t.n <= p_room))::integer AS jobs
+                          FROM unnest(p_next.gates, p_next.costs)
+                               WITH ORDINALITY AS t (gates, costs, n)
+                         WHERE t.gates IS NOT NULL GROUP BY t.gates, t.costs) AS d,
+                       unnest(d.gates::text[], d.costs::float8[]) AS u (gate, cost)
+                 GROUP BY u.gate) AS g;
+    END IF;
     limits := ARRAY(SELECT DISTINCT n FROM unnest(v_needs.names) AS n);
     -- Few limits have many gates: they are read once.
     SELECT array_agg(l.name) AS names, array_agg(l.concurrency) AS concurrencies,
@@ -157,11 +179,8 @@ BEGIN
            array_agg(g.spent), array_agg(g.spacing), array_agg(g.burst), array_agg(g.burst_span),
            bool_and((g.left >= g.jobs) IS NOT FALSE AND g.opens_at IS NULL
                     AND (g.spacing IS NULL OR g.jobs = 0
-                         OR (g.least = g.most AND g.most < g.burst
-                             AND g.spent + g.jobs * span_of(g.spacing, g.most)
-                                 <= p_now + g.burst_span))),
-           array_agg(g.jobs > 0),
-           array_agg(g.spent + coalesce(g.jobs * span_of(g.spacing, g.most), 0))
+                         OR (g.spent + g.takes <= p_now + g.burst_span) IS TRUE)),
+           array_agg(g.jobs > 0), array_agg(g.spent + coalesce(g.takes, 0))
       INTO names, stored, units, opens_ats, spents, spacings, bursts, burst_spans, clear, wanted,
            afters
       FROM (SELECT f.*,
@@ -173,7 +192,11 @@ BEGIN
                                   AND j.state + 0 = 1
                                 LIMIT f.running) AS r) END AS left,
                    CASE WHEN f.spacing IS NOT NULL
-                        THEN greatest(coalesce(f.spent_until, p_now), p_now) END AS spent
+                        THEN greatest(coalesce(f.spent_until, p_now), p_now) END AS spent,
+                   -- Nothing, if it is more than the bucket holds: the product may be too large.
+                   CASE WHEN f.spacing IS NOT NULL AND f.least = f.most AND f.most < f.burst
+                             AND f.jobs * span_of(f.spacing, f.most)::float8 <= f.burst_span
+                        THEN f.jobs * span_of(f.spacing, f.most) END AS takes
               FROM (SELECT n.gate, n.jobs, n.least, n.most, s.gate IS NOT NULL AS stored,
                            CASE WHEN s.failures >= v_limits.failures[n.place]
                                      AND coalesce(s.open_until, 0) <= p_now
@@ -193,18 +216,7 @@ BEGIN
                       LEFT JOIN gates s ON s.gate = n.gate
                     OFFSET 0) AS f
             OFFSET 0) AS g;
-    IF p_room IS NULL OR clear IS NOT TRUE THEN
-        clear := false;
-        places := places_of(names);
-    END IF;
-END $$;
-
--- Each of these names → its place among them.
-CREATE OR REPLACE FUNCTION places_of(p_names text[]) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN (SELECT jsonb_object_agg(t.name, t.n)
-              FROM unnest(p_names) WITH ORDINALITY AS t (name, n));
+    clear := coalesce(clear, true);
 END $$;
 
 -- Which of these jobs may start, if each counts before the next is judged: as `find_shut`, in memory.
@@ -443,7 +455,7 @@ BEGIN
             p_common[cardinality(chosen) + 1 :], p_priorities[cardinality(chosen) + 1 :],
             p_dues[cardinality(chosen) + 1 :]) AS n;
         EXIT WHEN v_next.more IS NULL;
-        SELECT r.* INTO v_left FROM read_gates(v_next.gates, v_us, v_next.costs, v_room) AS r;
+        SELECT r.* INTO v_left FROM read_gates(v_next, v_room, v_us) AS r;
         IF NOT v_left.limits <@ p_held
            OR (v_next.stale <> '{}' AND EXISTS (
                   SELECT 1 FROM lane_limits l
@@ -470,7 +482,15 @@ BEGIN
             IF v_clear THEN
                 SELECT d.* INTO v_judged FROM admit_jobs(v_room, v_next, v_left) AS d;
             ELSE
-                v_left.places := coalesce(v_left.places, places_of(v_left.names));
+                v_left.places := coalesce(
+                    v_left.places,
+                    (SELECT jsonb_object_agg(t.name, t.n)
+                       FROM unnest(v_left.names) WITH ORDINALITY AS t (name, n)));
+                IF v_next.gates IS NULL THEN
+                    SELECT array_agg(ARRAY[f.gate]::text), array_agg(ARRAY[f.cost]::text)
+                      INTO v_next.gates, v_next.costs
+                      FROM unnest(v_next.first_gates, v_next.first_costs) AS f (gate, cost);
+                END IF;
                 SELECT d.* INTO v_judged
                   FROM judge_jobs(v_room, v_us, v_next, v_left, v_busy) AS d;
             END IF;
@@ -508,10 +528,10 @@ BEGIN
                array_agg(l.opens_at) AS opens_ats, count(*)::integer AS count
           INTO v_settle
           FROM (SELECT DISTINCT ON (u.lane) u.*
-                  FROM (SELECT c.lane, (c.gates::text[])[1] AS gate, -2::float8 AS cost,
+                  FROM (SELECT c.lane, c.gate, -2::float8 AS cost,
                                v_us + 100000 AS opens_at, 1 AS rank
-                          FROM unnest(v_next.seqs, v_next.lanes, v_next.gates)
-                               AS c (seq, lane, gates)
+                          FROM unnest(v_next.seqs, v_next.lanes, v_next.first_gates)
+                               AS c (seq, lane, gate)
                          WHERE c.seq = ANY (v_busy)
                         UNION ALL
                         SELECT r.*, 2

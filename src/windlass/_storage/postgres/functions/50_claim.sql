@@ -338,11 +338,13 @@ BEGIN
         END IF;
 
         IF v_merged THEN
-            UPDATE jobs j
-               SET state = 1, ready = NULL, attempt = j.attempt + 1,
-                   claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
-                   cancel_requested = false, progress = NULL, progress_note = NULL
-             WHERE j.seq = ANY (v_take);
+            IF v_take <> '{}' THEN
+                UPDATE jobs j
+                   SET state = 1, ready = NULL, attempt = j.attempt + 1,
+                       claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
+                       cancel_requested = false, progress = NULL, progress_note = NULL
+                 WHERE j.seq = ANY (v_take);
+            END IF;
             v_take := v_take || v_started;
             RETURN QUERY
             SELECT j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,

@@ -20,7 +20,7 @@ DECLARE
         limits_held, limits_in, limits_of, limits_of_claims, limits_of_jobs, limits_of_waiting,
         lock_space, make_lanes, mark_charged, may_forgive, meet_key, members_cancelled,
         mend_gates, mentions, names_in, next_in_lanes, note_lane_limits, note_members,
-        order_for_member, order_matters, order_one, place_of, places_of, read_gates, read_limits,
+        order_for_member, order_matters, order_one, place_of, read_gates, read_limits,
         reckon_from, refuse_other_calls, replace_waiting, requeue_one, require_limits,
         require_read_committed, room_in, serve_lanes, set_back_by, settle_bays,
         settle_lanes, span_of, span_us, spread_parts, start_limited, stop_reason,

@@ -7,13 +7,15 @@ CREATE TABLE lane_digests (
     PRIMARY KEY (queue, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- Waits for all that have touched lanes. No other lock of limits is taken: claims that wait here hold some.
+-- Waits for all that have read or written lanes. No other lock is taken: who waits here may hold some.
 ALTER TABLE lanes DROP CONSTRAINT lanes_queue_digest_key;
 
 INSERT INTO lane_digests (queue, digest, lane) SELECT queue, digest, id FROM lanes;
 
--- Jobs of lanes that no gate refuses are started together: these answer something more. A function of the
--- version before that is under way calls the new ones, with the arguments it has.
+-- Jobs of lanes that no gate refuses are started together: these take or answer something else. Every claim
+-- that calls them has read lanes before, and so has ended, or calls the new ones.
+DROP FUNCTION IF EXISTS next_in_lanes(
+    text, integer, integer, timestamptz, bigint[], integer[], timestamptz[]);
 DROP FUNCTION IF EXISTS read_gates(text[], bigint);
 DROP FUNCTION IF EXISTS start_limited(bigint[], text, timestamptz, record, record);
 DROP FUNCTION IF EXISTS serve_lanes(
