@@ -4,15 +4,16 @@
 -- certain that no other comes between. Nothing is locked here.
 --   p_lanes, p_jobs   how many lanes to look into, and how many jobs to look for
 --   p_common, p_priorities, p_dues   the common line, in order
---   seqs        the jobs; NULL: there is none in a lane. Beside them lanes (NULL: the common line), late
---               (past its expiry), the first gate and its cost, and the lanes' bays, if any
+--   seqs        the jobs; NULL: there is none in a lane. Beside them lanes (NULL: the common line) and where
+--               their rows are, late (past its expiry), the first gate and its cost, and the lanes' bays,
+--               if any
 --   gates, costs   all of their gates, texts of arrays; NULL: each has one
 --   stale       lanes whose first job is not the one they name: they are to be settled
 --   more        there are others behind these; NULL: no lane is open
 CREATE OR REPLACE FUNCTION next_in_lanes(
     p_queue text, p_lanes integer, p_jobs integer, p_now timestamptz,
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
-    OUT seqs bigint[], OUT lanes bigint[], OUT late boolean[], OUT first_gates text[],
+    OUT seqs bigint[], OUT lanes bigint[], OUT rows tid[], OUT late boolean[], OUT first_gates text[],
     OUT first_costs float8[], OUT gates text[], OUT costs text[],
     OUT bays bigint[], OUT bay_gates text[], OUT bay_costs float8[], OUT stale bigint[],
     OUT more boolean
@@ -41,23 +42,25 @@ BEGIN
         v_near.seq := 9223372036854775807;
     END IF;
     -- One lane more than is looked into: its head is the bound of what is certain.
-    SELECT array_agg(l.id) AS ids, array_agg(l.head_seq) AS heads, array_agg(l.bay) AS bays,
-           array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
+    SELECT array_agg(l.id) AS ids, array_agg(l.row) AS rows, array_agg(l.head_seq) AS heads,
+           array_agg(l.bay) AS bays, array_agg(l.gate) AS gates, array_agg(l.cost) AS costs,
            max(l.head_priority) FILTER (WHERE l.place > p_lanes) AS priority,
            max(l.head_due) FILTER (WHERE l.place > p_lanes) AS due,
            max(l.head_seq) FILTER (WHERE l.place > p_lanes) AS seq
       INTO v_lanes
       FROM (SELECT o.*, row_number() OVER () AS place
               FROM (SELECT * FROM (
-                        (SELECT l.id, l.head_priority, l.head_due, l.head_seq, NULL::bigint AS bay,
-                                NULL::text AS gate, NULL::float8 AS cost
+                        (SELECT l.id, l.ctid AS row, l.head_priority, l.head_due, l.head_seq,
+                                NULL::bigint AS bay, NULL::text AS gate, NULL::float8 AS cost
                            FROM lanes l WHERE l.queue = p_queue AND l.bay IS NULL
                           ORDER BY l.head_priority, l.head_due, l.head_seq LIMIT p_lanes + 1)
                         UNION ALL
-                        SELECT l.id, l.head_priority, l.head_due, l.head_seq, n.bay, n.gate, n.cost
+                        SELECT l.id, l.row, l.head_priority, l.head_due, l.head_seq, n.bay, n.gate,
+                               n.cost
                           FROM unnest(v_near.ids, v_near.gates, v_near.costs) AS n (bay, gate, cost)
                          CROSS JOIN LATERAL (
-                               SELECT l.id, l.head_priority, l.head_due, l.head_seq FROM lanes l
+                               SELECT l.id, l.ctid AS row, l.head_priority, l.head_due, l.head_seq
+                                 FROM lanes l
                                 WHERE l.bay = n.bay AND (l.head_priority, l.head_due, l.head_seq)
                                       <= (v_near.priority, v_near.due, v_near.seq)
                                 ORDER BY l.head_priority, l.head_due, l.head_seq
@@ -78,8 +81,8 @@ BEGIN
     v_depth := least(p_jobs, 1 + 2 * p_jobs / cardinality(v_lanes.ids));
     WITH found AS MATERIALIZED (
         SELECT l.*, j.*
-          FROM unnest(v_lanes.ids, v_lanes.heads, v_lanes.bays, v_lanes.gates, v_lanes.costs)
-               AS l (lane, head, bay, bay_gate, bay_cost)
+          FROM unnest(v_lanes.ids, v_lanes.rows, v_lanes.heads, v_lanes.bays, v_lanes.gates,
+                      v_lanes.costs) AS l (lane, row, head, bay, bay_gate, bay_cost)
           LEFT JOIN LATERAL (
                SELECT f.*, row_number() OVER () AS place
                  FROM (SELECT j.seq, j.priority, j.due, j.expires_at, j.gates, j.costs FROM jobs j
@@ -95,19 +98,20 @@ BEGIN
     ), wide AS MATERIALIZED (
         SELECT 1 FROM found f WHERE cardinality(f.gates) > 1 LIMIT 1
     ), sure AS (
-        SELECT f.seq, f.lane, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs,
+        SELECT f.seq, f.lane, f.row, f.priority, f.due, f.expires_at <= p_now AS late, f.gates, f.costs,
                f.bay, f.bay_gate, f.bay_cost
           FROM found f LEFT JOIN bound b ON true
          WHERE f.seq IS NOT NULL
            AND (b.seq IS NULL OR (f.priority, f.due, f.seq) <= (b.priority, b.due, b.seq))
         UNION ALL
-        SELECT c.seq, NULL, c.priority, c.due, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT c.seq, NULL, NULL, c.priority, c.due, NULL, NULL, NULL, NULL, NULL, NULL
           FROM unnest(p_common, p_priorities, p_dues) AS c (seq, priority, due)
           LEFT JOIN bound b ON true
          WHERE (c.priority, c.due, c.seq) < (v_lanes.priority, v_lanes.due, v_lanes.seq)
            AND (b.seq IS NULL OR (c.priority, c.due, c.seq) < (b.priority, b.due, b.seq))
     )
-    SELECT array_agg(s.seq), array_agg(s.lane), array_agg(coalesce(s.late, false)),
+    SELECT array_agg(s.seq), array_agg(s.lane), array_agg(s.row),
+           array_agg(coalesce(s.late, false)),
            array_agg(s.gates[1]), array_agg(s.costs[1]),
            -- Texts take time.
            array_agg(s.gates::text) FILTER (WHERE EXISTS (SELECT 1 FROM wide)),
@@ -116,7 +120,7 @@ BEGIN
            ARRAY(SELECT f.lane FROM found f
                   WHERE coalesce(f.place, 1) = 1 AND f.seq IS DISTINCT FROM f.head),
            more OR EXISTS (SELECT 1 FROM bound)
-      INTO seqs, lanes, late, first_gates, first_costs, gates, costs, bays, bay_gates, bay_costs,
+      INTO seqs, lanes, rows, late, first_gates, first_costs, gates, costs, bays, bay_gates, bay_costs,
            stale, more
       FROM (SELECT * FROM sure s ORDER BY s.priority, s.due, s.seq) AS s;
 END $$;
@@ -411,6 +415,43 @@ BEGIN
     RETURN coalesce(v_keyed, false);
 END $$;
 
+-- The first p_count jobs of p_next (`next_in_lanes`) were started: `settle_lanes` for their lanes, of which
+-- none was refused. The answer: how many.
+CREATE OR REPLACE FUNCTION advance_lanes(p_next record, p_count integer) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_lanes bigint[] := p_next.lanes[1 : p_count];
+    v_rows tid[] := p_next.rows[1 : p_count];
+    v_many integer;
+BEGIN
+    IF array_remove(p_next.bays[1 : p_count], NULL) <> '{}' THEN
+        v_lanes := ARRAY(SELECT DISTINCT l FROM unnest(v_lanes) AS l WHERE l IS NOT NULL);
+        PERFORM settle_lanes(v_lanes);
+        RETURN cardinality(v_lanes);
+    END IF;
+    -- They are where they were read: no other transaction moves them.
+    WITH looked AS MATERIALIZED (
+        SELECT t.lane, t.row, h.priority, h.due, h.seq
+          FROM (SELECT DISTINCT u.lane, u.row FROM unnest(v_lanes, v_rows) AS u (lane, row)
+                 WHERE u.lane IS NOT NULL) AS t
+          LEFT JOIN LATERAL (SELECT j.priority, j.due, j.seq FROM jobs j
+                              WHERE j.lane = t.lane AND j.ready = 2
+                              ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
+    ), gone AS (
+        DELETE FROM lanes WHERE id = ANY (ARRAY(SELECT k.lane FROM looked k WHERE k.seq IS NULL))
+        RETURNING id, queue, digest
+    ), unnamed AS (
+        DELETE FROM lane_digests d USING gone g
+         WHERE d.queue = g.queue AND d.digest = g.digest AND d.lane = g.id
+    ), led AS (
+        UPDATE lanes l SET head_priority = k.priority, head_due = k.due, head_seq = k.seq
+          FROM looked k
+         WHERE l.ctid = k.row AND k.seq IS NOT NULL
+    )
+    SELECT count(*) INTO v_many FROM looked;
+    RETURN v_many;
+END $$;
+
 -- A claim on a queue with lanes: the common line and the open lanes, merged. The caller has called
 -- `lock_limits` with p_held.
 --   p_common, p_priorities, p_dues   the head of the queue's common line, in order, locked
@@ -437,7 +478,6 @@ DECLARE
     v_locked bigint[];
     v_busy bigint[];
     v_clear boolean;
-    v_lanes bigint[];
     v_settle record;
 BEGIN
     chosen := '{}';
@@ -516,11 +556,7 @@ BEGIN
         chosen := chosen || v_judged.commons;
         v_room := v_room - cardinality(v_locked) - cardinality(v_judged.commons);
         IF v_clear AND v_next.stale = '{}' THEN
-            v_lanes := ARRAY(SELECT DISTINCT l FROM unnest(v_judged.lanes) AS l);
-            IF v_lanes <> '{}' THEN
-                PERFORM settle_lanes(v_lanes);
-            END IF;
-            v_visits := v_visits - cardinality(v_lanes);
+            v_visits := v_visits - advance_lanes(v_next, cardinality(v_judged.starts || v_judged.commons));
             EXIT WHEN NOT v_next.more;
             CONTINUE;
         END IF;

@@ -11,8 +11,8 @@ DECLARE
     -- No settings at all: setting them takes time. These are called for every job or limit, and
     -- only by functions that have all of them.
     v_bare constant text[] := '{
-        add_gauges, add_rollup, add_rollups, admit_jobs, after, answer_successes, ask_bucket,
-        bucket_bottoms, charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
+        add_gauges, add_rollup, add_rollups, admit_jobs, advance_lanes, after, answer_successes,
+        ask_bucket, bucket_bottoms, charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
         count_members, counted_names, decide_part, end_flow, end_members, end_members_now, extras_of,
         find_lanes, find_shut, finishing_verbs, forget_traces, forgiven_before,
         gate_usage, gauge_minute, has_due_parts, has_tag, hasten, is_part_due,
