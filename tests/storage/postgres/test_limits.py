@@ -15,7 +15,7 @@ from windlass._core.job.state import State
 from windlass._core.job.transition import fail, succeed, throttle
 from windlass._core.job.unique import OnConflict, UniqueKey, Window
 from windlass._core.limits.breaker import Breaker
-from windlass._core.limits.limit import LimitSpec
+from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.limits.queue_settings import QueueSettings
 from windlass._storage.postgres import open_postgres
 from windlass._storage.postgres.storage import PostgresStorage
@@ -442,6 +442,14 @@ INSERT INTO jobs (id, state, priority, due, created_at, finished_at, max_attempt
                   task, payload)
 VALUES ('00000000-0000-7000-8000-000000000003', 3, 0, now(), now(), now() - interval '2 days', 5,
         5, 'default', 'old', '{}');
+INSERT INTO jobs (id, ready, lane, priority, due, created_at, max_attempts, budget, queue, task,
+                  gates, costs, payload)
+VALUES ('00000000-0000-7000-8000-000000000004', 2, 1, 0, now(), now(), 5, 5, 'default', 'old',
+        '{api}', '{1}', '{}');
+INSERT INTO bays (queue, gate, cost, opens_at, head_priority, head_due, head_seq)
+VALUES ('default', 'api', -1, NULL, 0, now(), 4);
+INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
+VALUES ('default', sha256(convert_to('{api}', 'UTF8')), 1, 0, now(), 4);
 INSERT INTO holds (gate, seq, claim_number) VALUES ('api', 2, 1);
 INSERT INTO gates (gate, spent_until) VALUES ('api', NULL);
 INSERT INTO limits (name, spec, concurrency)
@@ -452,6 +460,16 @@ SIGNATURES = """
 SELECT proname, count(*) FROM pg_proc WHERE pronamespace = $1::regnamespace
  GROUP BY proname HAVING count(*) > 1
 """
+
+
+async def test_a_rate_of_decades_lets_a_large_claim_take_its_burst(
+    storage: PostgresStorage,
+) -> None:
+    """What all of its jobs ask for together is more than a number holds."""
+    rate = Rate(1, per=18_262 * DAY, burst=2)
+    await storage.limits.define([LimitSpec(name="rare", rate=rate)])
+    await add(storage, *(limited("rare") for _ in range(6_000)))
+    assert len(await claim(storage, 6_000, worker="w0")) == 2
 
 
 async def test_a_store_of_before_is_brought_up_to_date_with_its_jobs(
@@ -479,6 +497,8 @@ async def test_a_store_of_before_is_brought_up_to_date_with_its_jobs(
     assert (running.state, running.throttled) == (State.RUNNING, 0)
     follow = FollowUp(task="after")
     await add(storage, limited("api", on_failure=follow))
+    lanes = await line.fetch("SELECT lane, count(*) FROM jobs WHERE lane IS NOT NULL GROUP BY lane")
+    assert [tuple(row) for row in lanes] == [(1, 2)]  # the new one waits behind the old one
     assert await claim(storage, 5) == []
     await end(storage, fail(old, by="w1", error=OOPS))
     (record,) = await storage.queues.queues()

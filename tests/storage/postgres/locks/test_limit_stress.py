@@ -172,6 +172,10 @@ SELECT l.id FROM lanes l
 UNION ALL
 SELECT j.lane FROM jobs j
  WHERE j.lane IS NOT NULL AND NOT EXISTS (SELECT 1 FROM lanes l WHERE l.id = j.lane)
+UNION ALL
+SELECT coalesce(l.id, d.lane) FROM lanes l
+  FULL JOIN lane_digests d ON d.lane = l.id AND (d.queue, d.digest) = (l.queue, l.digest)
+ WHERE l.id IS NULL OR d.lane IS NULL
 """
 BAYS_ASTRAY = """
 SELECT b.id FROM bays b

@@ -75,8 +75,9 @@
 --
 -- THE VISIT (45_visit.sql) reads lanes in their order, a chunk at a time, by one function: the lanes
 -- that were never refused and those of the open bays, by their heads, then the jobs of these, cut where
--- the next lane or job that was not read may come first. One statement reads all gates those jobs need. The jobs are judged in their
--- order, in memory, so that each is counted before the next. Then few statements write for all of
+-- the next lane or job that was not read may come first. One function reads all gates those jobs need.
+-- Where these have room for all jobs that fit, the jobs start without a further look. Else they are judged in
+-- their order, in memory, so that each is counted before the next. Then few statements write for all of
 -- them: start, holds, gates, lanes, bays. Only that function, `next_in_lanes`, knows the order of lanes:
 -- by head here, by turn in a fair queue.
 --

@@ -43,7 +43,8 @@ END $$;
 --   unsettled   those among them that are new, or whose head comes after one of these jobs. For jobs that
 --               are stored next: p_priorities and p_dues. NULL: all of them
 --
--- Within its queue a lane is known by a digest of its gates, each once, in order.
+-- Within its queue a lane is known by a digest of its gates, each once, in order. It is looked up in
+-- `lane_digests`: a lane is written with every claim, and no index of that row may be larger than it must.
 CREATE OR REPLACE FUNCTION find_lanes(
     p_queues text[], p_gates text[], p_priorities integer[] DEFAULT NULL,
     p_dues timestamptz[] DEFAULT NULL, OUT lanes bigint[], OUT unsettled bigint[]
@@ -67,8 +68,9 @@ BEGIN
           INTO lanes, unsettled
           FROM unnest(p_queues, v_digests, p_priorities, p_dues) AS t (queue, digest, priority, due)
           LEFT JOIN LATERAL (
-               SELECT l.id, l.head_priority, l.head_due FROM lanes l
-                WHERE l.queue = t.queue AND l.digest = t.digest LIMIT 1) AS l ON true;
+               SELECT l.id, l.head_priority, l.head_due
+                 FROM lane_digests d JOIN lanes l ON l.id = d.lane
+                WHERE d.queue = t.queue AND d.digest = t.digest LIMIT 1) AS l ON true;
         EXIT WHEN array_position(lanes, NULL) IS NULL;
         PERFORM make_lanes(p_queues, p_gates, v_digests, lanes);
     END LOOP;
@@ -94,13 +96,19 @@ BEGIN
              WHERE t.lane IS NULL
              ORDER BY t.queue, t.digest, t.n) AS m;
     PERFORM note_lane_limits(v_new.queues, v_new.gates);
-    INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
-    SELECT t.queue, t.digest,
-           (SELECT b.id FROM bays b
-             WHERE b.queue = t.queue AND b.gate = (t.gates::text[])[1] AND b.cost = -1
-               AND b.opens_at IS DISTINCT FROM 0),
-           0, 'infinity', 0
-      FROM unnest(v_new.queues, v_new.gates, v_new.digests) AS t (queue, gates, digest);
+    WITH made AS (
+        INSERT INTO lanes (queue, digest, bay, head_priority, head_due, head_seq)
+        SELECT t.queue, t.digest,
+               (SELECT b.id FROM bays b
+                 WHERE b.queue = t.queue AND b.gate = (t.gates::text[])[1] AND b.cost = -1
+                   AND b.opens_at IS DISTINCT FROM 0),
+               0, 'infinity', 0
+          FROM unnest(v_new.queues, v_new.gates, v_new.digests) AS t (queue, gates, digest)
+        RETURNING id, queue, digest
+    )
+    INSERT INTO lane_digests (queue, digest, lane) SELECT m.queue, m.digest, m.id FROM made m
+    -- A settling that the migration met may have left it behind.
+    ON CONFLICT (queue, digest) DO UPDATE SET lane = excluded.lane;
 END $$;
 
 -- Claims on these queues lock the limits of these gates (texts of arrays) from now on.
@@ -161,7 +169,7 @@ BEGIN
         ON CONFLICT (queue, gate, cost) DO UPDATE SET opens_at = excluded.opens_at;
     END IF;
     WITH looked AS MATERIALIZED (
-        SELECT l.id, l.bay, h.priority, h.due, h.seq,
+        SELECT l.id, l.ctid AS place, l.bay, h.priority, h.due, h.seq,
                CASE WHEN t.gate IS NOT NULL
                     THEN (SELECT b.id FROM bays b WHERE b.queue = l.queue AND b.gate = t.gate
                                                     AND b.cost = t.cost) END AS refused_to,
@@ -175,26 +183,29 @@ BEGIN
                               ORDER BY j.priority, j.due, j.seq LIMIT 1) AS h ON true
     ), aimed AS MATERIALIZED (
         SELECT k.*, CASE WHEN k.refused_to IS NOT NULL THEN k.refused_to
+                         WHEN k.bay IS NULL THEN NULL
                          -- Another job is at the head and may need fewer tokens: it has not asked yet.
                          WHEN k.moved AND (SELECT b.cost FROM bays b WHERE b.id = k.bay) <> -1 THEN NULL
                          ELSE k.bay END AS aim
           FROM looked k
     ), gone AS (
         DELETE FROM lanes WHERE id = ANY (ARRAY(SELECT a.id FROM aimed a WHERE a.seq IS NULL))
+        RETURNING id, queue, digest
+    ), unnamed AS (
+        DELETE FROM lane_digests d USING gone g
+         WHERE d.queue = g.queue AND d.digest = g.digest AND d.lane = g.id
     ), led AS (
         UPDATE lanes l SET bay = a.aim, head_priority = a.priority, head_due = a.due,
                            head_seq = a.seq
           FROM aimed a
-         WHERE l.id = a.id AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
+         WHERE l.ctid = a.place  -- no other transaction moves it: the caller holds its limits
+           AND a.seq IS NOT NULL AND (a.moved OR a.aim IS DISTINCT FROM a.bay)
     )
     SELECT array_agg(DISTINCT c.bay) INTO v_bays
-      FROM (SELECT a.bay FROM aimed a
-             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
-            UNION ALL
-            SELECT a.refused_to FROM aimed a
-             WHERE a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay
-            UNION ALL
-            SELECT a.aim FROM aimed a WHERE a.moved OR a.aim IS DISTINCT FROM a.bay) AS c (bay)
+      FROM (SELECT a.bay, a.refused_to, a.aim FROM aimed a
+             WHERE coalesce(a.bay, a.refused_to) IS NOT NULL
+               AND (a.seq IS NULL OR a.moved OR a.aim IS DISTINCT FROM a.bay)) AS m,
+           unnest(ARRAY[m.bay, m.refused_to, m.aim]) AS c (bay)
      WHERE c.bay IS NOT NULL;
     IF v_bays IS NOT NULL THEN
         PERFORM settle_bays(v_bays);

@@ -369,7 +369,7 @@ DECLARE
 BEGIN
     IF v_last THEN
         v_idle := ARRAY(SELECT DISTINCT l.name FROM lane_limits l
-                         WHERE NOT EXISTS (SELECT 1 FROM lanes n WHERE n.queue = l.queue));
+                         WHERE NOT EXISTS (SELECT 1 FROM lane_digests n WHERE n.queue = l.queue));
     END IF;
     PERFORM lock_limits(limits_of(v_gates) || v_idle);
     v_now := us_of(coalesce(p_at, clock_timestamp()));
@@ -379,7 +379,7 @@ BEGIN
     IF v_last THEN
         DELETE FROM lane_limits l
          WHERE l.name = ANY (v_idle)
-           AND NOT EXISTS (SELECT 1 FROM lanes n WHERE n.queue = l.queue);
+           AND NOT EXISTS (SELECT 1 FROM lane_digests n WHERE n.queue = l.queue);
         RETURN NULL;
     END IF;
     RETURN v_gates[p_limit];

@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION claim_locks(
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     SELECT bool_or(
-               EXISTS (SELECT 1 FROM lanes l WHERE l.queue = q.queue)
+               EXISTS (SELECT 1 FROM lane_digests l WHERE l.queue = q.queue)
                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
                OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > p_now)
                    AND is_set_back(us_of(p_now)))
@@ -179,7 +179,7 @@ BEGIN
                    (SELECT j.due FROM jobs j
                      WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
                      ORDER BY j.queue, j.due LIMIT 1) AS due,
-                   EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue) AS laned,
+                   EXISTS (SELECT 1 FROM lane_digests l WHERE l.queue = v_queue) AS laned,
                    EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3) AS solo
               INTO v_look
               FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;
@@ -217,7 +217,7 @@ BEGIN
             v_room := least(v_room, v_running_room);
         END IF;
         v_merged := v_look.laned AND NOT p_solo;
-        v_keyed := v_merged OR p_solo;
+        v_keyed := p_solo;
         IF v_look.solo AND NOT p_solo THEN
             v_with_solo := v_with_solo || v_queue;
         END IF;
@@ -324,24 +324,27 @@ BEGIN
         END IF;
 
         IF v_merged THEN
-            SELECT v.chosen, v.started, v.charged, v.cut_short INTO v_visited
+            SELECT v.chosen, v.started, v.charged, v.keyed, v.cut_short INTO v_visited
               FROM serve_lanes(
                        v_queue, v_room, p_worker, v_now, v_held, v_take, v_priorities, v_dues) AS v;
             v_take := v_visited.chosen;
             v_started := v_visited.started;
             v_charged := v_charged || v_visited.charged;
             v_taken := v_taken OR v_started <> '{}';
+            v_keyed := v_keyed OR v_visited.keyed;
             IF v_visited.cut_short THEN
                 v_next := v_now;
             END IF;
         END IF;
 
         IF v_merged THEN
-            UPDATE jobs j
-               SET state = 1, ready = NULL, attempt = j.attempt + 1,
-                   claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
-                   cancel_requested = false, progress = NULL, progress_note = NULL
-             WHERE j.seq = ANY (v_take);
+            IF v_take <> '{}' THEN
+                UPDATE jobs j
+                   SET state = 1, ready = NULL, attempt = j.attempt + 1,
+                       claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
+                       cancel_requested = false, progress = NULL, progress_note = NULL
+                 WHERE j.seq = ANY (v_take);
+            END IF;
             v_take := v_take || v_started;
             RETURN QUERY
             SELECT j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
@@ -435,7 +438,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_needs record;
-    v_limits text[] := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits text[] := limits_of_claims(p_seqs, p_number);
     v_counted text[];
     v_ends record;
 BEGIN

@@ -208,6 +208,26 @@ BEGIN
                unnest(r.gates) AS g);
 END $$;
 
+-- The same for claims with one number.
+CREATE OR REPLACE FUNCTION limits_of_claims(p_seqs bigint[], p_number integer) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM holds) THEN
+        RETURN '{}';
+    END IF;
+    -- Most have one gate: only the others are taken apart.
+    RETURN ARRAY(
+        WITH held AS MATERIALIZED (
+            SELECT j.gates FROM jobs j
+             WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
+               AND j.gates IS NOT NULL
+        )
+        SELECT split_part(h.gates[1], ':', 1) FROM held h
+        UNION
+        SELECT split_part(g, ':', 1) FROM held h, unnest(h.gates) AS g
+         WHERE cardinality(h.gates) > 1);
+END $$;
+
 -- These jobs have succeeded: their units come back, breakers close, and lanes that wait for them may
 -- ask again. The caller has called `lock_limits`.
 CREATE OR REPLACE FUNCTION give_back(p_seqs bigint[]) RETURNS void
@@ -217,12 +237,12 @@ DECLARE
 BEGIN
     WITH back AS (
         DELETE FROM holds h
-         USING (SELECT j.seq, g FROM jobs j, unnest(j.gates) AS g
-                 WHERE j.seq = ANY (p_seqs) OFFSET 0) AS t
-         WHERE h.gate = t.g AND h.seq = t.seq
+         USING (SELECT j.seq, j.gates FROM jobs j
+                 WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL OFFSET 0) AS t
+         WHERE h.gate = ANY (t.gates) AND h.seq = t.seq
         RETURNING h.gate
     )
-    SELECT array_agg(DISTINCT b.gate) INTO v_gates FROM back b;
+    SELECT array_agg(g.gate) INTO v_gates FROM (SELECT DISTINCT b.gate FROM back b) AS g;
     IF v_gates IS NOT NULL THEN
         PERFORM open_gates(v_gates);
         PERFORM close_breakers(v_gates);
@@ -593,7 +613,7 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits := limits_of_claims(p_seqs, p_number);
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN
@@ -675,7 +695,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM commit_durably(p_durable);
-    v_limits := limits_held(p_seqs, array_fill(p_number, ARRAY[cardinality(p_seqs)]));
+    v_limits := limits_of_claims(p_seqs, p_number);
     v_limited := v_limits <> '{}';
     v_forgive := may_forgive(p_seqs, at);
     IF v_forgive THEN

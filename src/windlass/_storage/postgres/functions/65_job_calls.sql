@@ -170,7 +170,7 @@ BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
         IF NOT EXISTS (SELECT 1 FROM queues q WHERE q.name = v_queue AND q.paused)
            AND (EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 1)
-                OR EXISTS (SELECT 1 FROM lanes l WHERE l.queue = v_queue)
+                OR EXISTS (SELECT 1 FROM lane_digests l WHERE l.queue = v_queue)
                 OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3)
                 OR (SELECT j.due <= v_now FROM jobs j
                      WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0

@@ -89,8 +89,8 @@ BEGIN
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 0 AND j.due <= v_until
                 -- Lane by lane: not from all that stand in lanes back to those of this queue.
-                UNION ALL SELECT i.seq FROM lanes l, LATERAL (
-                              SELECT j.seq FROM jobs j WHERE j.lane = l.id AND j.ready = 2
+                UNION ALL SELECT i.seq FROM lane_digests l, LATERAL (
+                              SELECT j.seq FROM jobs j WHERE j.lane = l.lane AND j.ready = 2
                                LIMIT p_most) AS i
                            WHERE l.queue = w.queue AND v_stands) AS a
          LIMIT p_most);

@@ -31,9 +31,10 @@ BEGIN
                  ORDER BY j.queue LIMIT 1)
           FROM blocked b WHERE b.queue IS NOT NULL
     ), in_lane AS (
-        (SELECT l.queue FROM lanes l ORDER BY l.queue LIMIT 1)
+        (SELECT l.queue FROM lane_digests l ORDER BY l.queue LIMIT 1)
         UNION ALL
-        SELECT (SELECT l.queue FROM lanes l WHERE l.queue > b.queue ORDER BY l.queue LIMIT 1)
+        SELECT (SELECT l.queue FROM lane_digests l WHERE l.queue > b.queue
+                 ORDER BY l.queue LIMIT 1)
           FROM in_lane b WHERE b.queue IS NOT NULL
     ), ended AS (
         SELECT s.state, (SELECT j.queue FROM jobs j WHERE j.state >= 2 AND j.state = s.state
@@ -68,8 +69,8 @@ BEGIN
                  WHERE j.queue = p_queue AND j.ready = 1 AND j.priority > b.priority
                  ORDER BY j.priority, j.due LIMIT 1) AS n
         ), lane_lines AS (
-            SELECT l.id, n.priority, n.due FROM lanes l, LATERAL (
-                SELECT j.priority, j.due FROM jobs j WHERE j.lane = l.id AND j.ready = 2
+            SELECT l.lane AS id, n.priority, n.due FROM lane_digests l, LATERAL (
+                SELECT j.priority, j.due FROM jobs j WHERE j.lane = l.lane AND j.ready = 2
                  ORDER BY j.priority, j.due LIMIT 1) AS n
              WHERE l.queue = p_queue
             UNION ALL
@@ -105,8 +106,8 @@ BEGIN
                 UNION ALL SELECT 1 FROM jobs j WHERE j.queue = p_queue AND j.ready = 0
                                                  AND j.due <= p_now
                 -- Lane by lane: not from all that stand in lanes back to those of this queue.
-                UNION ALL SELECT 1 FROM lanes l, LATERAL (
-                              SELECT 1 FROM jobs j WHERE j.lane = l.id AND j.ready = 2
+                UNION ALL SELECT 1 FROM lane_digests l, LATERAL (
+                              SELECT 1 FROM jobs j WHERE j.lane = l.lane AND j.ready = 2
                                LIMIT p_cap) AS i
                            WHERE l.queue = p_queue
                 LIMIT p_cap) AS a);

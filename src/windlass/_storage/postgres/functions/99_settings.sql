@@ -11,13 +11,13 @@ DECLARE
     -- No settings at all: setting them takes time. These are called for every job or limit, and
     -- only by functions that have all of them.
     v_bare constant text[] := '{
-        add_gauges, add_rollup, add_rollups, after, answer_successes, ask_bucket, bucket_bottoms,
-        charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
+        add_gauges, add_rollup, add_rollups, admit_jobs, advance_lanes, after, answer_successes,
+        ask_bucket, bucket_bottoms, charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
         count_members, counted_names, decide_part, end_flow, end_members, end_members_now, extras_of,
         find_lanes, find_shut, finishing_verbs, forget_traces, forgiven_before,
         gate_usage, gauge_minute, has_due_parts, has_tag, hasten, is_part_due,
         is_set_back, is_wanted, join_parts, judge_jobs, keep_gauges, lanes_for,
-        limits_held, limits_in, limits_of, limits_of_jobs, limits_of_waiting,
+        limits_held, limits_in, limits_of, limits_of_claims, limits_of_jobs, limits_of_waiting,
         lock_space, make_lanes, mark_charged, may_forgive, meet_key, members_cancelled,
         mend_gates, mentions, names_in, next_in_lanes, note_lane_limits, note_members,
         order_for_member, order_matters, order_one, place_of, read_gates, read_limits,

@@ -54,6 +54,9 @@ VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.holds;
 -- name: vacuum_lanes
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.lanes;
 
+-- name: vacuum_lane_digests
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.lane_digests;
+
 -- name: vacuum_bays
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.bays;
 
