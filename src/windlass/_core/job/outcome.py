@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
 from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
@@ -45,6 +46,8 @@ class Succeeded(msgspec.Struct, frozen=True):
     result: bytes | None = None
     then: tuple[NewJob, ...] = ()
     """The jobs that it added. They are stored with the success or not at all."""
+    flows: tuple[NewFlow, ...] = ()
+    """The flows that it added, likewise."""
 
 
 class Raised(msgspec.Struct, frozen=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import Attempt, JobId, NewJob
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
+from windlass._storage.memory.flows.added import AddedFlows
 from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim
@@ -30,15 +32,16 @@ HISTORY_WITHOUT_ERROR = 8
 class ApplyRules:
     """The rules of `JobStore.apply`. Runs under the database's lock."""
 
-    def __init__(self, database: MemoryDatabase) -> None:
+    def __init__(self, database: MemoryDatabase, flows: AddedFlows) -> None:
         self._db = database
+        self._flows = flows
         self._following: list[tuple[NewJob, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
         self._left_out: list[JobId] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
-        self._db.gates.require([job for transition in transitions for job in transition.then])
+        self._db.gates.require([job for one in transitions for job in one.new_jobs])
         answers = [self.end(transition, now) for transition in transitions]
         # After all of them: the follow-up jobs may take keys that any of them released.
         unstarted, self._unstarted = self._unstarted, []
@@ -103,6 +106,7 @@ class ApplyRules:
         del self._db.running[row.seq]
         if verb is transition.verb:
             self.follow_all(row, transition.then, verb)
+            self.add_flows(row, transition.flows, now)
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
@@ -144,6 +148,13 @@ class ApplyRules:
             part.expect(len(then))
         for job in then:
             self.follow(job, part)
+
+    def add_flows(self, row: JobRow, flows: Sequence[NewFlow], now: datetime) -> None:
+        """Store the flows that a success adds, before the end of a member counts."""
+        part = None if row.flow is None else self._db.part_of(row)
+        for flow in flows:
+            if not self._flows.add(flow, part, now):
+                self._left_out.extend(job.id for _, job in flow.jobs)
 
     def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         """Insert a job when all has ended; not if its key is held then."""
