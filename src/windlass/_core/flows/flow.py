@@ -14,6 +14,7 @@ from windlass._core.job.job import FlowId, NewJob
 __all__ = [
     "SEALED_FOR",
     "AddedFlow",
+    "Addition",
     "Edge",
     "FlowRecord",
     "FlowState",
@@ -108,6 +109,15 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     """More jobs follow (`FlowStore.extend`). Until the last of them is stored, or the flow is
     cancelled, no part is settled, or tells anything to others.
     """
+
+    @property
+    def new_jobs(self) -> list[NewJob]:
+        """Return its jobs."""
+        return [job for _, job in self.jobs]
+
+
+Addition = NewJob | NewFlow
+"""A job or a flow that a run adds to its success."""
 
 
 class PartRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,7 +103,7 @@ class Transition(msgspec.Struct, frozen=True):
     @property
     def new_jobs(self) -> list[NewJob]:
         """Return all jobs that it stores."""
-        return [*self.then, *(job for flow in self.flows for _, job in flow.jobs)]
+        return [*self.then, *(job for flow in self.flows for job in flow.new_jobs)]
 
 
 # --- the decision ---
