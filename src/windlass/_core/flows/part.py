@@ -31,6 +31,7 @@ __all__ = [
     "Tidings",
     "decide",
     "ended_as",
+    "firsts_of",
     "is_due",
     "rank_of",
     "ranks_of",
@@ -205,17 +206,24 @@ def rank_of(kind: PartKind, number: int, first: int = 0) -> int:
     return number - first * _STEP
 
 
-def ranks_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
-    """Return the ranks of all parts of a flow, which are given by number."""
+def firsts_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
+    """Return for each part the number of the first one of the flow that a job added it with; 0 for
+    all others.
+    """
     firsts = [0] * len(parts)
     for number, part in enumerate(parts):
         if part.added is not None and parts[part.added.counts_for].kind is not PartKind.END:
             firsts[part.added.first : number + 1] = [part.added.first] * (
                 number + 1 - part.added.first
             )
+    return firsts
+
+
+def ranks_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
+    """Return the ranks of all parts of a flow, which are given by number."""
     return [
         rank_of(part.kind, number, first)
-        for number, (part, first) in enumerate(zip(parts, firsts, strict=True))
+        for number, (part, first) in enumerate(zip(parts, firsts_of(parts), strict=True))
     ]
 
 
