@@ -83,9 +83,9 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
         """Count what a flow that its jobs added tells now, in place of what it told."""
         self.gate.learn_added(before, after)
 
-    def expect_flow(self) -> None:
+    def expect_flow(self, more: int = 1) -> None:
         """Count a flow that a job adds. The part is not over before it."""
-        self.gate.adding += 1
+        self.gate.adding += more
 
     def tell(self, what: Tidings) -> None:
         self.told = what

@@ -36,6 +36,7 @@ class ApplyRules:
         self._db = database
         self._flows = flows
         self._following: list[tuple[NewJob, MemoryPart | None]] = []
+        self._new_flows: list[tuple[NewFlow, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
         self._left_out: list[JobId] = []
 
@@ -55,6 +56,9 @@ class ApplyRules:
                 self._left_out.append(job.id)
             if part is not None:
                 self._db.join_later(job.id if stored else None, part, now)
+        flows, self._new_flows = self._new_flows, []
+        for flow, part in flows:
+            self.add_flow(flow, part, now)
         return answers
 
     def take_left_out(self) -> list[JobId]:
@@ -106,7 +110,7 @@ class ApplyRules:
         del self._db.running[row.seq]
         if verb is transition.verb:
             self.follow_all(row, transition.then, verb)
-            self.add_flows(row, transition.flows, now)
+            self.expect_flows(row, transition.flows)
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
@@ -149,12 +153,23 @@ class ApplyRules:
         for job in then:
             self.follow(job, part)
 
-    def add_flows(self, row: JobRow, flows: Sequence[NewFlow], now: datetime) -> None:
-        """Store the flows that a success adds, before the end of a member counts."""
+    def expect_flows(self, row: JobRow, flows: Sequence[NewFlow]) -> None:
+        """Store the flows that a success adds when all has ended. The part of a member is not over
+        before.
+        """
         part = None if row.flow is None else self._db.part_of(row)
         for flow in flows:
-            if not self._flows.add(flow, part, now):
-                self._left_out.extend(job.id for _, job in flow.jobs)
+            if part is not None:
+                part.expect_flow()
+            self._new_flows.append((flow, part))
+
+    def add_flow(self, flow: NewFlow, part: MemoryPart | None, now: datetime) -> None:
+        """Store a flow, or leave it out."""
+        if not self._flows.add(flow, part, now):
+            self._left_out.extend(job.id for job in flow.new_jobs)
+        if part is not None:  # it is counted by itself now
+            part.expect_flow(-1)
+            self._db.flows.spread(part, now)
 
     def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         """Insert a job when all has ended; not if its key is held then."""
