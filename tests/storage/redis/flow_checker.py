@@ -68,6 +68,11 @@ def flow_faults(look: Look) -> list[str]:
     same("flows_ended", lines, dict(ended))
     held = {f[2].encode(): i for i, f in flows.items() if f[2] is not False and not f[6]}
     same("flow_keys", look.fields(b"flow_keys"), held)
+    plans = {key: msgspec.msgpack.decode(text) for key, text in look.fields(b"plans").items()}
+    same("flows_added", look.fields(b"flows_added"), {
+        bytes.fromhex(plan[3][0]): key[:16] + struct.pack(">I", plan[3][1])
+        for key, plan in plans.items() if len(plan) > 3
+    })  # fmt: skip
     found += wanted.parts(deleted)
     return found
 

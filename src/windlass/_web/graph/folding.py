@@ -128,7 +128,7 @@ def _groups(
     group_of: dict[int, PartRecord] = {}
     for join in parts:
         members = [edge.part for edge in join.after if edge.part in by_number]
-        if join.kind is PartKind.JOIN and len(members) > 1:
+        if join.kind in (PartKind.JOIN, PartKind.ADDED) and len(members) > 1:
             group_of.update(dict.fromkeys((join.number, *members), join))
 
     def outermost(number: int) -> PartRecord | None:
@@ -240,7 +240,11 @@ def _chains(
         after.setdefault(line.source, []).append(line.target)
 
     def foldable(index: int) -> bool:
-        return by_number[boxes[index].parts[0]].kind in (PartKind.JOBS, PartKind.JOIN)
+        return by_number[boxes[index].parts[0]].kind in (
+            PartKind.JOBS,
+            PartKind.JOIN,
+            PartKind.ADDED,
+        )
 
     def following(index: int) -> int | None:
         """Return the only one that follows, if it follows nothing else."""
@@ -278,7 +282,7 @@ def _same_layer(
 
     def sign(index: int) -> Hashable:
         kind = by_number[boxes[index].parts[0]].kind
-        inner = kind in (PartKind.JOBS, PartKind.JOIN)
+        inner = kind in (PartKind.JOBS, PartKind.JOIN, PartKind.ADDED)
         return layers[index] if inner and layers[index] in folded else None
 
     return _group(boxes, sign, "l")
