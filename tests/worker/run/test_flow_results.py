@@ -10,6 +10,7 @@ import pytest
 from tests.worker.fixtures import bench
 from tests.worker.process_app import EXECUTORS, app
 from windlass import Flow, testing
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.protocol.flows import Member
@@ -45,6 +46,20 @@ async def test_results_come_in_pages_and_a_silent_store_costs_no_attempt(
             ended = [one.verb for one in await app.admin.jobs.history(job.id)]
     assert ended == [Verb.RELEASE]
     assert asked > 6
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_job_adds_a_flow_that_reads_its_own_results(executor: str) -> None:
+    flow = Flow("outer")
+    planned = flow.add(app.tasks[f"{executor}.plan"].call(4))
+    flow.add(app.tasks["loop.echo"].call(1), after=planned)
+    with testing.isolated(app):
+        async with app, app.worker(slots=5):
+            run = await app.start(flow)
+            record = await run.wait(20)
+            total = app.job(await run.result(planned))
+            assert await total.result(1) == sum(range(4))
+    assert (record.state, record.succeeded) == (FlowState.SUCCEEDED, 7)
 
 
 async def test_a_job_whose_results_cannot_be_read_is_given_back_unstarted() -> None:

@@ -108,7 +108,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     flow = found.flow
     print_pairs(f"{flow.name} {flow.id}", _pairs(flow, now))
     click.echo()
-    states, parts = part_states(flow, found.parts), drawn_parts(found.parts)
+    states, drawn = part_states(flow, found.parts), drawn_parts(found.parts)
     rows = [
         (
             str(part.number),
@@ -116,9 +116,9 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
             states[part.number].value,
             counts_of(part),
             part.task or "–",
-            waits_for(part, parts) or "–",
+            waits_for(part, drawn) or "–",
         )
-        for part in parts
+        for part in drawn
         if part.kind is not PartKind.END
     ]
     print_table((f"{NUMBER}#", "part", "state", "jobs", "task", "after"), rows)
