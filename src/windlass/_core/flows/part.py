@@ -115,6 +115,10 @@ class Gate(msgspec.Struct):
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
 
+    def expect_added(self, more: int) -> None:
+        """Count added flows that have not ended."""
+        self.adding += more
+
     def learn_added(self, before: Tidings, after: Tidings) -> None:
         """Count the present news of an added flow, in place of the former."""
         self.adding -= after.over - before.over
@@ -235,7 +239,7 @@ def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStandin
         return [PartStanding(gate, NOTHING, due=False) for gate in gates]
     for part in parts:
         if part.added is not None:
-            gates[part.added.counts_for].adding += 1
+            gates[part.added.counts_for].expect_added(1)
     found: dict[int, PartStanding] = {}
     ranks = ranks_of(parts)
     for part in sorted(parts, key=lambda part: ranks[part.number]):

@@ -89,7 +89,7 @@ class Finisher:
         self._sending: dict[Claim, _Ended] = {}
         self._notes: dict[Claim, Progress] = {}
         self._then: dict[Claim, _Added] = {}
-        """What `Context.then` added to successes which are not stored yet."""
+        """The jobs that `Context.then` added to successes which are not stored yet."""
         self._added = asyncio.Event()
         self._awaited = False
         self._failing = False

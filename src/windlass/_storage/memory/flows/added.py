@@ -13,7 +13,7 @@ from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 
-__all__ = ["AddedFlows", "add_jobs", "begin"]
+__all__ = ["AddedFlows", "add_jobs", "open_flow"]
 
 
 def add_jobs(
@@ -32,7 +32,7 @@ def add_jobs(
         part.block(row.seq)
 
 
-def begin(database: MemoryDatabase, rules: FlowRules, flow: MemoryFlow, now: datetime) -> None:
+def open_flow(database: MemoryDatabase, rules: FlowRules, flow: MemoryFlow, now: datetime) -> None:
     """Do what follows from the graph of a new flow alone."""
     for part in flow.parts:
         database.flows.spread(part, now)
@@ -70,7 +70,7 @@ class AddedFlows:
     def _start(self, asked: NewFlow, now: datetime) -> None:
         flow = self._db.flows.add(asked, now)
         add_jobs(self._db, flow, asked.jobs, now)
-        begin(self._db, self._rules, flow, now)
+        open_flow(self._db, self._rules, flow, now)
 
     def join(self, asked: NewFlow, part: MemoryPart, now: datetime) -> None:
         """Let the parts of a flow join another one. All of its jobs are blocked at first."""

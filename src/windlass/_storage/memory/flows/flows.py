@@ -15,7 +15,7 @@ from windlass._core.flows.flow import (
 from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, NewJob
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.added import add_jobs, begin
+from windlass._storage.memory.flows.added import add_jobs, open_flow
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -108,7 +108,7 @@ class MemoryFlows:
             return stored
         flow = self._db.flows.add(asked, now)
         self._add_jobs(flow, asked.jobs, now)
-        begin(self._db, self._rules, flow, now)
+        open_flow(self._db, self._rules, flow, now)
         return StartedFlow(asked.id, created=True)
 
     def _add_jobs(

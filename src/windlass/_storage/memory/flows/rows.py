@@ -85,7 +85,7 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
 
     def expect_flow(self, more: int = 1) -> None:
         """Count a flow that a job adds. The part is not over before it."""
-        self.gate.adding += more
+        self.gate.expect_added(more)
 
     def tell(self, what: Tidings) -> None:
         self.told = what

@@ -81,7 +81,7 @@ class _FlowRow(msgspec.Struct, array_like=True):
     grown: bool = False
 
 
-class _Plan(msgspec.Struct, array_like=True):
+class _PartPlan(msgspec.Struct, array_like=True):
     """The facts about a part that do not change."""
 
     name: str
@@ -91,7 +91,7 @@ class _Plan(msgspec.Struct, array_like=True):
 
 
 _decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode
-_decode_plan = msgspec.msgpack.Decoder(_Plan).decode
+_decode_plan = msgspec.msgpack.Decoder(_PartPlan).decode
 
 
 def part_key(flow: bytes, part: int) -> bytes:
@@ -196,7 +196,7 @@ def _parts_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
         )
 
 
-def _added_of(plan: _Plan) -> AddedFlow | None:
+def _added_of(plan: _PartPlan) -> AddedFlow | None:
     if plan.added is None:
         return None
     flow, first, counts_for = plan.added

@@ -16,7 +16,7 @@ from windlass._storage.sqlite.flows.start import Members, add_parts, find_stored
 from windlass._storage.sqlite.io.rows import fetch, first, ids_text, value_of
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["AddedFlows", "FlowToAdd", "add_flows", "join_flow"]
+__all__ = ["FlowAdditions", "FlowToAdd", "add_flows", "join_flow"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ADDER, _NEXT_NUMBER, _EXPECT = _SQL["adder"], _SQL["next_number"], _SQL["expect_flow"]
@@ -26,7 +26,7 @@ FlowToAdd = tuple[NewFlow, int | None]
 """A flow, and the part of the member that adds it."""
 
 
-class AddedFlows(msgspec.Struct):
+class FlowAdditions(msgspec.Struct):
     """The flows that one call has added."""
 
     parts: list[int] = []
@@ -35,9 +35,9 @@ class AddedFlows(msgspec.Struct):
     """Jobs of flows that were not stored."""
 
 
-def add_flows(connection: apsw.Connection, now: int, flows: Sequence[FlowToAdd]) -> AddedFlows:
+def add_flows(connection: apsw.Connection, now: int, flows: Sequence[FlowToAdd]) -> FlowAdditions:
     """Store flows that successes add, before the ends of members count."""
-    added, lanes = AddedFlows(), LaneChanges(connection)
+    added, lanes = FlowAdditions(), LaneChanges(connection)
     for flow, part in flows:
         ids = [job.id for _, job in flow.jobs]
         place = None if part is None else first(connection, _ADDER, (part,))
@@ -47,9 +47,9 @@ def add_flows(connection: apsw.Connection, now: int, flows: Sequence[FlowToAdd])
             or find_stored(connection, flow) is not None
             or value_of(connection, _ANY_OF, (ids_text(ids),))
         ):
-            added.left_out += ids
+            added.left_out.extend(ids)
         elif joins and place is not None:
-            added.parts += join_flow(connection, flow, place[0], place[1], now)
+            added.parts.extend(join_flow(connection, flow, place[0], place[1], now))
         else:
             start_flow(connection, flow, lanes, now)
     lanes.settle()

@@ -19,7 +19,7 @@ from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.flows.added import AddedFlows, FlowToAdd, add_flows
+from windlass._storage.sqlite.flows.added import FlowAdditions, FlowToAdd, add_flows
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
 from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, is_unsettled, settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
@@ -66,7 +66,7 @@ _counts_of = msgspec.json.Decoder(dict[str, int]).decode
 _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 
-_NOTHING_ADDED = AddedFlows()
+_NOTHING_ADDED = FlowAdditions()
 
 
 class _After(msgspec.Struct):
