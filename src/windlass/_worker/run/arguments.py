@@ -87,7 +87,7 @@ class Filled(NamedTuple):
             raise GiveUp(missing_results(self.missing)) from error
 
 
-class _ResultsRequest:
+class _TakenResults:
     """The results that one job takes."""
 
     def __init__(self, jobs: Sequence[JobId], answer: asyncio.Future[None]) -> None:
@@ -113,7 +113,7 @@ class FlowArguments:
     def __init__(self, storage: Storage) -> None:
         self._jobs = storage.jobs
         self._storage = storage
-        self._requests: list[_ResultsRequest] = []
+        self._requests: list[_TakenResults] = []
         self._asking: asyncio.Task[None] | None = None
         """Kept: an event loop keeps no task alive."""
 
@@ -141,7 +141,7 @@ class FlowArguments:
         loop = asyncio.get_running_loop()
         if not self._requests:  # after all that ask at this moment
             loop.call_soon(self._begin)
-        request = _ResultsRequest(jobs, loop.create_future())
+        request = _TakenResults(jobs, loop.create_future())
         self._requests.append(request)
         await request.answer
         return request.found
@@ -157,7 +157,7 @@ class FlowArguments:
             for request in requests:
                 request.refuse(error)
 
-    async def _load(self, requests: Sequence[_ResultsRequest]) -> None:
+    async def _load(self, requests: Sequence[_TakenResults]) -> None:
         """Load results in the order of the jobs that take them. The first job gets all that it
         takes, however large they are.
         """
