@@ -29,7 +29,7 @@ from windlass._admin.stats import StatsAdmin
 from windlass._admin.storage import StorageAdmin, StorageReport
 from windlass._admin.tasks import TaskAdmin, TaskReport
 from windlass._admin.workers import WorkerAdmin
-from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
+from windlass._core.flows.flow import AddedFlow, FlowRecord, FlowState, PartRecord
 from windlass._core.stats.gauges import GaugePoint, GaugeSeries
 from windlass._core.stats.rollup import Rollup
 from windlass._core.stats.series import Activity, Series
@@ -51,6 +51,7 @@ from windlass._storage.protocol.workers import WorkerRecord
 
 __all__ = [
     "Activity",
+    "AddedFlow",
     "Admin",
     "AuditAdmin",
     "AuditRecord",

@@ -5,6 +5,7 @@ promises. ``windlass.testing.conformance`` holds the same contract as tests.
 """
 
 from windlass._core.flows.flow import (
+    AddedFlow,
     Edge,
     FlowRecord,
     FlowState,
@@ -120,6 +121,7 @@ from windlass._storage.protocol.workers import (
 __all__ = [
     "ActionResult",
     "ActionStore",
+    "AddedFlow",
     "AdminStore",
     "Applied",
     "Attempt",

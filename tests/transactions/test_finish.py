@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
-from windlass import Context, Success, Windlass
+from windlass import Context, Flow, Success, Windlass
 from windlass._app.parts import parts_of
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.event import Event, JobEnqueued, JobMoved
 from windlass._core.job.job import AttemptError, LimitUse, NewJob, Progress
 from windlass._core.job.state import State, Verb
@@ -168,6 +169,73 @@ async def test_jobs_added_before_finish_are_part_of_their_transaction(
     assert (await job.refresh()).state is State.SUCCEEDED
     assert sorted(ran) == [1, 2]
     assert len(enqueued) == 4
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_flows_added_before_finish_are_part_of_their_transaction(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    ran: list[int] = []
+
+    @app.task(name="ship")
+    async def ship(order: int) -> int:
+        ran.append(order)
+        return order
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        flow = Flow("orders")
+        flow.add(ship.call(1)).then(ship)
+        ctx.then(flow)
+        before = len(await app.admin.jobs.find(JobFilter(task="ship")))
+        await finish(ctx, theirs, "paid")
+        assert len(await app.admin.jobs.find(JobFilter(task="ship"))) == before
+        await theirs.commit()
+
+    pay = task(app, driver, body)
+    outer = Flow("outer")
+    outer.add(ship.call(3), after=outer.add(pay.call()))
+    run = await app.start(outer)
+    async with app.worker():
+        await run.wait(20)
+    alone = await pay.enqueue()
+    async with app.worker(until_empty=True) as worker:
+        await worker.wait()
+    assert (await alone.refresh()).state is State.SUCCEEDED
+    record = await run.refresh()
+    assert (record.state, record.succeeded) == (FlowState.SUCCEEDED, 4)
+    assert sorted(ran) == [1, 1, 1, 1, 3]
+    (own,) = [one for one in await app.admin.flows.list() if one.id != run.id]
+    assert (own.name, own.state) == ("orders", FlowState.SUCCEEDED)
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_jobs_that_are_left_out_of_their_transaction_are_not_announced(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    announced: list[str] = []
+    app.on_transition(
+        lambda event: announced.append(event.task) if isinstance(event, JobEnqueued) else None
+    )
+
+    @app.task(name="ship", queue="later")
+    async def ship(order: int) -> None: ...
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        flow = Flow("held", key="held")
+        flow.add(ship.call(3))
+        ctx.then(ship.options(key="held").call(1), ship.call(2), flow)
+        await finish(ctx, theirs)
+        await theirs.commit()
+
+    await ship.options(key="held").enqueue(0)
+    holder = Flow("holder", key="held")
+    holder.add(ship.call(4))
+    await app.start(holder)
+    announced.clear()
+    job = await task(app, driver, body).enqueue()
+    async with app.worker(queues=["default"]):
+        await job.result(timeout=20)
+    assert sorted(announced) == ["ship", "work"]
 
 
 @pytest.mark.parametrize("driver", SOME, indirect=True)

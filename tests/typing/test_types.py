@@ -465,7 +465,7 @@ def test_flow_control_is_typed(tmp_path: Path) -> None:
 
 
 GRAPHS = """
-from windlass import Flow, FlowRun, Group, Node, Results, ended
+from windlass import Flow, FlowRun, Group, Node, Results, current, ended
 
 @app.task
 async def total(parts: Results[int]) -> float:
@@ -497,6 +497,10 @@ async def main() -> None:
     last.then(tell, "ada")  # E: arg-type
     flow.add(send.call("a", subject="b"), when="later")  # E: arg-type
     flow.add(send.call("a", subject="b"), after="rows")  # E: arg-type
+    context = current()
+    context.then(tell.call(0.1, "ops"), Flow("added"), send.call("a", subject="b"))
+    context.then(flow, "added")  # E: arg-type
+    context.then(send)  # E: arg-type
     run: FlowRun = await app.start(flow)
     amount: float = await run.result(added)
     text: str = await run.result(added)  # E: assignment

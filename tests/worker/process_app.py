@@ -23,6 +23,7 @@ from windlass import (
     Backoff,
     Context,
     Failure,
+    Flow,
     GiveUp,
     Limit,
     Rate,
@@ -377,6 +378,21 @@ async def add_async(ctx: Context, fate: str) -> str:
 
 
 both("add", add, add_async)
+
+
+def plan(ctx: Context, number: int) -> str:
+    flow = Flow("planned")
+    rows = flow.map(app.tasks["loop.echo"], range(number))
+    total = flow.add(app.tasks["loop.add_up"].call(rows.results), name="total")
+    ctx.then(flow)
+    return total.id
+
+
+async def plan_async(ctx: Context, number: int) -> str:
+    return plan(ctx, number)
+
+
+both("plan", plan, plan_async)
 
 
 @app.task(name="index", unique=Unique(key="{page}"))

@@ -12,8 +12,9 @@ from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
+from windlass._client.flows import new_flow
 from windlass._client.transactional import Outbox, Wake, check_connection
-from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.flow import Addition, FlowRecord, NewFlow
 from windlass._core.flows.pending import PENDING, has_pending
 from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
@@ -27,7 +28,7 @@ from windlass._storage.shared.errors import copy_error
 from windlass._tasks.call import CallKeywords, OptionInheritance, inherit_options_many
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.flows.flow import Flow, plan_of
-from windlass._tasks.flows.plan import FlowPlan, refuse_pending
+from windlass._tasks.flows.plan import FlowPlan, check_added, refuse_keys, refuse_pending
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.options import check_wake
@@ -227,11 +228,22 @@ class Producer:
                 refuse_pending(call)
         return every
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
-        """Return calls as the jobs that ``job`` adds to its success. From any thread; stores
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
+        """Return calls and flows as what ``job`` adds to its success. From any thread; stores
         nothing.
         """
-        check_calls(calls, "ctx.then")
+        flows = [one for one in calls if isinstance(one, Flow)]
+        alone = [one for one in calls if not isinstance(one, Flow)]
+        check_calls(alone, "ctx.then")
+        made: list[Addition] = list(self._jobs_to_add(job, alone)) if alone else []
+        made += [self._flow_to_add(job, flow) for flow in flows]
+        if len({flow.id for flow in flows}) < len(flows):
+            raise InvalidArgument("ctx.then(...) got the same flow twice: make a Flow for each")
+        for flow in flows:
+            flow.close()
+        return made
+
+    def _jobs_to_add(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
         if self.hooks.enqueue_hooks:
             calls = [self.hooks.changed_call(call) for call in calls]
         for call in calls:
@@ -245,7 +257,19 @@ class Producer:
                 )
                 raise InvalidArgument(message)
         self._check_tasks(calls)
-        return self._outbox.new_jobs(inherit_options_many(calls, job)) if calls else []
+        return self._outbox.new_jobs(inherit_options_many(calls, job))
+
+    def _flow_to_add(self, job: ClaimedJob, flow: Flow) -> NewFlow:
+        plan = plan_of(flow)
+        check_added(plan, inside=job.flow is not None)
+        calls = [call for _, _, call in plan.calls]
+        if self.hooks.enqueue_hooks:
+            calls = [self.hooks.changed_call(call) for call in calls]
+        self._check_tasks(calls)
+        ids = [job_id for _, job_id, _ in plan.calls]
+        jobs = self._outbox.new_jobs(inherit_options_many(calls, job), ids) if calls else []
+        refuse_keys(plan, jobs)
+        return new_flow(plan, jobs)
 
     def _check_tasks(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls of tasks that this app cannot run, and those that grants do not cover."""

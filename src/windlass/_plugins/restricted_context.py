@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob, NewJob, Progress
+from windlass._core.flows.flow import Addition, NewFlow
+from windlass._core.job.job import ClaimedJob, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.grants import Grants
 from windlass._core.values.metadata import Metadata
@@ -25,6 +27,7 @@ from windlass._tasks.context import (
     current_or_none,
     with_host,
 )
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass.errors import NotGranted
@@ -143,20 +146,21 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
             raise NotGranted(message)
         return self._token.note(added)
 
-    def add(self, jobs: Sequence[NewJob]) -> None:
+    def add(self, more: Sequence[Addition]) -> None:
         if not self._own:
             message = (
                 "a plugin calls ctx.then(…) in a run that is not its own: middleware may only read "
                 "other runs, or raise"
             )
             raise NotGranted(message)
-        for job in jobs:
+        every = [one.new_jobs if isinstance(one, NewFlow) else [one] for one in more]
+        for job in itertools.chain.from_iterable(every):
             if not self._owns(job.task):
                 message = (
                     f"a plugin adds a job of task {job.task!r}, and may add its own tasks only"
                 )
                 raise NotGranted(message)
-        self._token.add(jobs)
+        self._token.add(more)
 
     def __bool__(self) -> bool:
         return bool(self._token)
@@ -193,9 +197,10 @@ class _RestrictedHost(ContextHost):
         self._check_task(call)
         return await self._host.enqueue_from(job, call)
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
-        for call in calls:
-            self._check_task(call)
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
+        for one in calls:
+            for call in one.calls if isinstance(one, Flow) else (one,):
+                self._check_task(call)
         return self._host.make_jobs(job, calls)
 
     def _check_task(self, call: object) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 
-from windlass._core.job.job import NewJob
+from windlass._core.flows.flow import Addition, NewFlow
 from windlass._core.values.metadata import Metadata, merge_metadata
 from windlass.errors import InvalidArgument, WindlassError
 
-__all__ = ["MOST_ADDED", "RUN_ENDED", "CancelToken", "too_many_added"]
+__all__ = ["MOST_ADDED", "RUN_ENDED", "CancelToken", "count_jobs", "too_many_added"]
 
 _MAKING = threading.Lock()
 
@@ -30,8 +30,13 @@ def too_many_added(number: int) -> str:
     return (
         f"ctx.then(...) would store {number:,} jobs with one success, and at most {MOST_ADDED:,} "
         f"are allowed. Add jobs that each add a part of them with ctx.then(...), or use "
-        f"app.enqueue_many(...), which does not wait for the success"
+        f"app.enqueue_many(...) or app.start(flow), which do not wait for the success"
     )
+
+
+def count_jobs(added: Iterable[Addition]) -> int:
+    """Return the number of jobs in what a run adds."""
+    return sum(len(one.jobs) if isinstance(one, NewFlow) else 1 for one in added)
 
 
 class CancelToken(msgspec.Struct, eq=False):
@@ -42,8 +47,8 @@ class CancelToken(msgspec.Struct, eq=False):
     """Run the job again after this time, once the run has succeeded."""
     metadata: Metadata | None = None
     """The facts that the handler has noted."""
-    added: list[NewJob] | None = None
-    """The jobs to store with the success; None: the handler has added none."""
+    added: list[Addition] | None = None
+    """The jobs and flows to store with the success; None: the handler has added none."""
     closed: bool = False
     """The run has ended: no more jobs can be added."""
 
@@ -57,23 +62,23 @@ class CancelToken(msgspec.Struct, eq=False):
             self.metadata = merge_metadata(self.metadata or {}, added)
             return self.metadata
 
-    def add(self, jobs: Sequence[NewJob]) -> None:
-        """Add jobs to store with the success; all or none. Safe from any thread."""
+    def add(self, more: Sequence[Addition]) -> None:
+        """Add jobs and flows to store with the success; all or none. Safe from any thread."""
         with _MAKING:
             if self.added is None:
                 self.added = []
-            before = len(self.added)
-            if before + len(jobs) > MOST_ADDED:
-                raise InvalidArgument(too_many_added(before + len(jobs)))
-            self.added += jobs
+            before, jobs = len(self.added), count_jobs([*self.added, *more])
+            if jobs > MOST_ADDED:
+                raise InvalidArgument(too_many_added(jobs))
+            self.added += more
             # After they were added: the end of the run sets `closed` first, then looks at `added`,
             # without the lock. So it sees them, or they are taken back here.
             if self.closed:
                 del self.added[before:]
                 raise WindlassError(RUN_ENDED)
 
-    def take_added(self) -> tuple[NewJob, ...]:
-        """Return the jobs that were added. The run is closed."""
+    def take_added(self) -> tuple[Addition, ...]:
+        """Return the jobs and flows that were added. The run is closed."""
         with _MAKING:
             return tuple(self.added or ())
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
+from windlass._core.flows.flow import Addition
 from windlass._core.job.control import Snooze
-from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
+from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.schedule.schedule import slot_of
 from windlass._core.values.metadata import Metadata, MetadataValue
@@ -92,7 +93,7 @@ class ContextHost(Protocol):
         """Enqueue jobs from inside a job."""
         ...
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         """Make the jobs that a job adds to its success. Safe from any thread; stores nothing."""
         ...
 
@@ -259,24 +260,22 @@ class Context(msgspec.Struct, frozen=True, eq=False):
         """
         return await self._host.enqueue_from(self.claimed, call)
 
-    def then(self, *calls: Call[Any]) -> None:
-        """Store jobs together with the success of this run: ``ctx.then(ship.call(order))``.
+    def then(self, *calls: Call[Any] | Flow) -> None:
+        """Store jobs and flows together with the success of this run: ``ctx.then(ship.call(7))``.
 
-        Either the success and all its jobs are stored, or none of them. A run that raises, is
-        retried, snoozed or cancelled, or has lost its job to another worker, adds nothing. A later
-        call adds to them, at most 10,000 for one run. They inherit tenant and correlation id like
-        those of `enqueue`, and their delays count from the success. A job whose unique key is held
-        then is left out, with any ``on_conflict``.
+        Either the success and all of them are stored, or nothing is. A run that raises, is retried,
+        snoozed or cancelled, or has lost its job to another worker, adds nothing. A later call adds
+        to them, at most 10,000 jobs for one run. They inherit tenant and correlation id like those
+        of `enqueue`, and their delays count from the success. A job whose unique key is held then
+        is left out, with any ``on_conflict``.
+
+        In a flow, everything that waits for this job waits for them. An added `Flow` counts like
+        one job: it is over when all of its jobs are. Elsewhere an added `Flow` starts with the
+        success, or is left out if a running flow holds its ``key``.
         """
-        if len(calls) > MOST_ADDED:
-            raise InvalidArgument(too_many_added(len(calls)))
-        given: tuple[object, ...] = calls
-        if any(isinstance(one, Flow) for one in given):
-            message = (
-                "ctx.then takes calls, not flows: start the flow in the task with "
-                "await app.start(flow), and give it a key=, so that a retry does not start another"
-            )
-            raise InvalidArgument(message)
+        number = sum(len(one) if isinstance(one, Flow) else 1 for one in calls)
+        if number > MOST_ADDED:
+            raise InvalidArgument(too_many_added(number))
         self.cancelled.add(self._host.make_jobs(self.claimed, calls))
 
     def previous_run(self) -> PreviousRunLookup:

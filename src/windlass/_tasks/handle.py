@@ -7,13 +7,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from windlass._core.job.job import ClaimedJob, JobId, JobRecord, NewJob
+from windlass._core.flows.flow import Addition
+from windlass._core.job.job import ClaimedJob, JobId, JobRecord
 from windlass._core.values.payload import decode_any
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass.errors import JobNotFound
 
 if TYPE_CHECKING:
     from windlass._tasks.call import Call
+    from windlass._tasks.flows.flow import Flow
     from windlass._tasks.hooks import Hooks
     from windlass._tasks.registry import TaskRegistry
     from windlass._tasks.task import Task
@@ -56,7 +58,7 @@ class Enqueuer(JobClient, Protocol):
         """Store one call from code without an event loop."""
         ...
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         """Make the jobs that a job adds to its success."""
         ...
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from windlass._core.job.job import ClaimedJob, NewJob
+from windlass._core.flows.flow import Addition
+from windlass._core.job.job import ClaimedJob
 from windlass._core.schedule.schedule import Schedule
 from windlass._observe.bus import Bus
 from windlass._plugins.installation import RunChore
@@ -16,6 +17,7 @@ from windlass._settings.settings import Settings
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Seams
 from windlass._tasks.app_location import AppLocation
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.hooks import Middleware
 from windlass._tasks.services import AttachedServices
 from windlass._tasks.task import Call, Task, TaskRegistry
@@ -37,8 +39,8 @@ class WorkerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     seams: Seams
     bus: Bus
     enqueue: Callable[[Call[Any]], Awaitable[Any]]
-    make_jobs: Callable[[ClaimedJob, Sequence[Call[Any]]], list[NewJob]]
-    """Makes the jobs that a job adds to its success."""
+    make_jobs: Callable[[ClaimedJob, Sequence[Call[Any] | Flow]], list[Addition]]
+    """Makes the jobs and flows that a job adds to its success."""
     state: Callable[[], Any] = lambda: None
     """The application's own object, as it is now."""
     layers: Sequence[Middleware] = ()

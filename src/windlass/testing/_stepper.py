@@ -12,7 +12,7 @@ import msgspec
 from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._client.job_events import publish_expired_events
-from windlass._core.flows.flow import FlowState
+from windlass._core.flows.flow import Addition, FlowState, NewFlow
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State, Verb
@@ -175,7 +175,8 @@ async def make_stepper(
     if change is not None:
         make, changed = around.make_jobs, change
         around = msgspec.structs.replace(
-            around, make_jobs=lambda job, calls: [changed(new) for new in make(job, calls)]
+            around,
+            make_jobs=lambda job, calls: [_changed(one, changed) for one in make(job, calls)],
         )
     stepper = Stepper(around, patience)
     deaf = parts.hooks.bus.subscribe(stepper.note)
@@ -196,3 +197,11 @@ def _stuck(engine: Engine, patience: timedelta) -> str:
         f"at a time here, so a handler that waits for another job's result waits forever: use "
         f"`async with app.worker():` for such a test."
     )
+
+
+def _changed(one: Addition, change: Callable[[NewJob], NewJob]) -> Addition:
+    """Return what a handler adds, with other jobs."""
+    if isinstance(one, NewFlow):
+        jobs = [(part, change(job)) for part, job in one.jobs]
+        return msgspec.structs.replace(one, jobs=jobs)
+    return change(one)

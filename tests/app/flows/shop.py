@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from windlass import Context, Flow, Limit, Results, Windlass
+from windlass import Context, Limit, Results, Windlass
 from windlass.testing import isolated
 
 app = Windlass("memory://")
@@ -75,12 +74,6 @@ async def tell(what: str) -> None:
 async def split(ctx: Context, number: int) -> int:
     ctx.then(*[tell.call(f"part {part}") for part in range(number)])
     return number
-
-
-@app.task(max_attempts=1)
-async def adds_a_flow(ctx: Context) -> None:
-    flow: Any = Flow("inside")
-    ctx.then(flow)
 
 
 @pytest.fixture(autouse=True)

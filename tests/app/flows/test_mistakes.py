@@ -9,7 +9,6 @@ import pytest
 
 from tests.app.flows.shop import (
     add_up,
-    adds_a_flow,
     app,
     blocks_the_loop,
     describe,
@@ -22,7 +21,7 @@ from tests.app.flows.shop import (
     untyped,
 )
 from windlass import Flow, ended
-from windlass.errors import InvalidArgument, JobFailed, KeyConflict, PayloadError
+from windlass.errors import InvalidArgument, KeyConflict, PayloadError
 from windlass.testing import drain
 
 __all__ = ["empty_store"]
@@ -222,13 +221,6 @@ async def test_handles_refuse_nodes_of_other_flows() -> None:
         await run.result(rows)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="takes a Flow"):
         await app.start(double.call(1))  # type: ignore[arg-type]
-
-
-async def test_a_job_starts_a_flow_and_does_not_add_it() -> None:
-    job = await adds_a_flow.enqueue()
-    await drain(app)
-    with pytest.raises(JobFailed, match=r"await app\.start\(flow\), and give it a key="):
-        await job.result(timeout=1)
 
 
 async def test_a_full_flow_has_room_for_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:

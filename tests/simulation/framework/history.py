@@ -20,6 +20,7 @@ from windlass._core.flows.flow import NewFlow
 from windlass._core.job.event import Event
 from windlass._core.job.job import FlowId, FlowPlace, JobId, LimitUse, NewJob
 from windlass._core.job.state import State
+from windlass._core.job.transition import Transition
 from windlass._core.limits.breaker import BreakerState
 from windlass._storage.protocol.flows import FlowGraph
 from windlass._storage.protocol.workers import WorkerState
@@ -181,6 +182,8 @@ class Ledger:
         self.deleted: set[JobId] = set()
         self.asked_flows: dict[FlowId, NewFlow] = {}
         """Every flow that a process tried to start."""
+        self.added_to: dict[JobId, tuple[FlowId, int]] = {}
+        """Jobs of flows that runs added: the added flow, and the number of their part in it."""
         self.acknowledged_flows: set[FlowId] = set()
         self.flows: dict[FlowId, FlowGraph] = {}
         """As they are stored."""
@@ -264,9 +267,15 @@ class Ledger:
                     self._wish(new)
         elif op == "jobs.apply":
             for one in args[0]:
-                for new in one.then:
-                    self._wish(new)
-                    self.causes[new.id] = (one.claim.job, one.claim.number)
+                self._wish_to_end(one)
+
+    def _wish_to_end(self, one: Transition) -> None:
+        for new in one.new_jobs:
+            self._wish(new)
+            self.causes[new.id] = (one.claim.job, one.claim.number)
+        for flow in one.flows:
+            self.asked_flows.setdefault(flow.id, flow)
+            self.added_to.update({new.id: (flow.id, part) for part, new in flow.jobs})
 
     def _wish(self, new: NewJob) -> None:
         # A repeat asks for what it asked for at first, whatever the job has taken over since.

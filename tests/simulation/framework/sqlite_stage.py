@@ -97,7 +97,7 @@ SELECT id, seq, state, claim_number, attempt, max_attempts, due, worker, started
   FROM jobs
 """
 _ALL_PARTS = """
-SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq
+SELECT parts.id, lower(hex(flows.id)), parts.number, coalesce(parts.last_seq, flows.last_seq)
   FROM parts JOIN flows ON flows.number = parts.flow
 """
 _ALL_FLOWS = "SELECT lower(hex(id)) FROM flows WHERE going = 0 ORDER BY number"

@@ -2,8 +2,8 @@
 
 F1 a member is placed only when its part may open, F2 the stored counts are those of the jobs, F3 a
 flow ends exactly with its last member, F4 nothing stays blocked, F5 a flow is stored whole, F6 a
-member's success and the jobs it adds are stored together, F7 a cancelled flow starts no member, F8
-a flow is deleted as a whole.
+member's success and what it adds are stored together, F7 a cancelled flow starts no member, F8 a
+flow is deleted as a whole.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from datetime import timedelta
 
 from tests.simulation.framework.history import Ask, Change, JobView, Ledger, Rule
 from tests.simulation.invariants.jobs import SETTLING, ended, started
-from windlass._core.flows.flow import FlowState, NewFlow, PartKind, PartRecord
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.flows.flow import FlowState, PartKind, PartRecord
+from windlass._core.job.job import FlowId, FlowPlace, JobId
 from windlass._core.job.state import TERMINAL, State, Verb
+from windlass._storage.protocol.flows import FlowGraph
 
 __all__ = ["RULES_OF_FLOWS"]
 
@@ -57,34 +58,38 @@ class _Parts:
         place = None if change.after is None else change.after.flow
         if place is None:
             return None
-        flow = self._ledger.asked_flows[place.flow]
+        flow = self._ledger.flows.get(place.flow)
+        if flow is None:
+            return None
         part = flow.parts[place.part]
         for edge in part.after:
             if self._waits(flow, edge.part):
                 return f"{flow.parts[edge.part].name} has not ended"
-            failed = self._has(flow.id, edge.part, {State.FAILED})
+            failed = self._has(flow.flow.id, edge.part, {State.FAILED})
             if edge.strict and failed and part.when == "succeeded":
                 return f"{flow.parts[edge.part].name} has failed"
         needed = part.when == "succeeded" or any(self._may_fail(flow, e.part) for e in part.after)
         return None if needed else "nothing has failed"
 
-    def _waits(self, flow: NewFlow, number: int) -> bool:
+    def _waits(self, flow: FlowGraph, number: int) -> bool:
         """Whether a part was not over at any time of the operation."""
-        jobs = self._jobs[flow.id, number]
+        jobs = self._jobs[flow.flow.id, number]
         if jobs:
-            return any(w.state not in TERMINAL and v.state not in TERMINAL for w, v in jobs)
+            if any(w.state not in TERMINAL and v.state not in TERMINAL for w, v in jobs):
+                return True
+            return any(self._waits(flow, join) for join in _joins(flow, number))
         part = flow.parts[number]
         # A part without jobs passes a failure on at once, and the end of a flow does not.
         if part.kind is not PartKind.END and self._may_fail(flow, number):
             return False
         return any(self._waits(flow, edge.part) for edge in part.after)
 
-    def _may_fail(self, flow: NewFlow, number: int) -> bool:
+    def _may_fail(self, flow: FlowGraph, number: int) -> bool:
         """Whether a part, or one that it waits for, had a job that ended badly at some time."""
-        graph = self._ledger.flows.get(flow.id)
-        if graph is None or graph.flow.cancel_requested or self._has(flow.id, number, _BAD):
+        if flow.flow.cancel_requested or self._has(flow.flow.id, number, _BAD):
             return True
-        return any(self._may_fail(flow, edge.part) for edge in flow.parts[number].after)
+        before = [edge.part for edge in flow.parts[number].after]
+        return any(self._may_fail(flow, one) for one in (*before, *_joins(flow, number)))
 
     def _has(self, flow: FlowId, number: int, states: set[State]) -> bool:
         """Whether a job of the part was in one of these states before the operation or is now;
@@ -92,6 +97,11 @@ class _Parts:
         """
         both = all if states == {State.FAILED} else any
         return any(both(v.state in states for v in views) for views in self._jobs[flow, number])
+
+
+def _joins(flow: FlowGraph, number: int) -> list[int]:
+    """Return the joins of the flows that jobs of a part have added."""
+    return [one.number for one in flow.parts if one.added and one.added.counts_for == number]
 
 
 class Counting(Rule):
@@ -153,10 +163,22 @@ class Adding(Rule):
             if view is None:
                 if graph is None or not graph.flow.cancel_requested:
                     self.ledger.object("F6 added", f"{cause} succeeded by {op} without {job}")
-            elif view.flow is None or (view.flow.flow, view.flow.part) != (place.flow, place.part):
+            elif view.flow is None or (view.flow.flow, view.flow.part) != self._place(job, place):
                 self.ledger.object("F6 added", f"{job} of {cause} is at {view.flow}, not {place}")
             else:
-                self.ledger.count("added to a flow")
+                inside = job in self.ledger.added_to
+                self.ledger.count("added with a flow" if inside else "added to a flow")
+
+    def _place(self, job: JobId, adder: FlowPlace) -> tuple[FlowId, int]:
+        """Return where a job must be that a member at this place has added."""
+        if job not in self.ledger.added_to:
+            return adder.flow, adder.part
+        added, part = self.ledger.added_to[job]
+        graph = self.ledger.flows.get(adder.flow)
+        for one in () if graph is None else graph.parts:
+            if one.added is not None and one.added.id == added:
+                return adder.flow, one.added.first + part
+        return added, part  # a callback has started it
 
 
 class Cancelling(Rule):

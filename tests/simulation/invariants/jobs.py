@@ -85,6 +85,10 @@ def settled(change: Change) -> bool:
     return False
 
 
+_BY_FLOW = (State.CANCELLED, State.DISCARDED)
+"""The states in which a flow ends members that have not run."""
+
+
 def _was_added(job: JobView) -> bool:
     return job.flow is not None and job.flow.added
 
@@ -111,6 +115,8 @@ class Edges(Rule):
         after = change.after
         if after is not None and after.state is State.CANCELLED and _was_added(after):
             return  # the same write cancels its flow, which expires
+        if after is not None and change.job in self.ledger.added_to and after.state in _BY_FLOW:
+            return  # the same write settles the flow that it was added with
         if after is None or after.state is not State.WAITING or after.claim_number:
             self._object("9 state edges", change, f"appeared as {after}")
         if change.job not in self.ledger.asked:

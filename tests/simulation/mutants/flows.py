@@ -12,6 +12,7 @@ from tests.simulation.mutants.jobs import Patch, mutant
 from windlass._core.flows.flow import NewFlow
 from windlass._core.flows.part import Decision, Tidings
 from windlass._core.job.state import State, Verb
+from windlass._storage.memory.flows.added import AddedFlows
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
@@ -90,6 +91,22 @@ def what_a_member_adds_belongs_to_no_flow(patch: Patch) -> None:
             self.follow(job)
 
     patch(ApplyRules, "follow_all", outside)
+
+
+@mutant("memory", "F3 ends", flows=True)
+def a_flow_does_not_wait_for_the_flows_that_its_jobs_added(patch: Patch) -> None:
+    patch(MemoryPart, "expect_flow", lambda self, more=1: None)
+    patch(MemoryPart, "learn_added", lambda self, before, after: None)
+
+
+@mutant("memory", "F6 added", flows=True)
+def the_last_job_of_an_added_flow_is_not_stored(patch: Patch) -> None:
+    join = AddedFlows.join
+
+    def shorter(self: AddedFlows, asked: NewFlow, part: MemoryPart, now: datetime) -> None:
+        join(self, msgspec.structs.replace(asked, jobs=asked.jobs[:-1]), part, now)
+
+    patch(AddedFlows, "join", shorter)
 
 
 @mutant("memory", "F7 cancelled flow", flows=True)

@@ -12,7 +12,7 @@ import msgspec
 from tests.simulation.framework.network import Surroundings
 from tests.simulation.framework.process import PROCESS, ProcessState, SimProcess
 from tests.simulation.world.faults import HEARTBEAT, LEASE
-from tests.simulation.world.flows import FlowOrders, plan_flows
+from tests.simulation.world.flows import FlowOrders, draw_added_flow, plan_flows
 from tests.simulation.world.shape import Shape
 from tests.simulation.world.users import Orders, operate, produce
 from tests.simulation.world.workload import API, DESK, QUEUES, Lab, Seat, payload_of
@@ -213,7 +213,11 @@ class Cluster:
 
         wall = self._around.ledger.clock.now
         seams = Seams(self._chance.random, new_job_ids, new_worker_id, self._loop.time, wall)
-        return Seat(self._lab, app, old=old), _Opener(app.settings, self._stage, process), seams
+        return (
+            Seat(self._lab, app, old=old, draw=draw_added_flow),
+            _Opener(app.settings, self._stage, process),
+            seams,
+        )
 
     def _fresh_id(self) -> JobId:
         self._ids += 1

@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from tests.simulation.world.workload import QUEUES, Seat
 from windlass._app.parts import parts_of
 from windlass._client.client import new_job
@@ -20,7 +22,7 @@ from windlass._storage.protocol.actions import AuditNote
 from windlass._tasks.task import Call
 from windlass.errors import JobNotFound, KeyConflict, StorageError, WrongState
 
-__all__ = ["FlowOrders", "plan_flows"]
+__all__ = ["FlowOrders", "draw_added_flow", "plan_flows"]
 
 
 class FlowOrders:
@@ -96,10 +98,10 @@ def _note(seat: Seat) -> AuditNote:
 # --- drawing ----------------------------------------------------------------------------------
 
 
-def draw_flow(seat: Seat) -> NewFlow:
-    """Draw a flow of up to seven parts and three callbacks."""
+def draw_flow(seat: Seat, most: int = 7) -> NewFlow:
+    """Draw a flow of up to ``most`` parts and three callbacks."""
     chance = seat.lab.chance
-    parts = [_part(number, chance) for number in range(chance.randint(1, 7))]
+    parts = [_part(number, chance) for number in range(chance.randint(1, most))]
     callbacks = [
         NewPart(name="good", after=(Edge(0),)),
         NewPart(name="bad", when="failed", after=(Edge(0),)),
@@ -120,6 +122,12 @@ def draw_flow(seat: Seat) -> NewFlow:
         key=chance.choice([None, None, None, "one"]),
         expires=timedelta(seconds=20) if chance.random() < 0.1 else None,
     )
+
+
+def draw_added_flow(seat: Seat) -> NewFlow:
+    """Draw a flow for a run to add: a small one, because its jobs may add others."""
+    flow = draw_flow(seat, most=3)
+    return msgspec.structs.replace(flow, key=None, expires=None)
 
 
 def _part(number: int, chance: random.Random) -> NewPart:

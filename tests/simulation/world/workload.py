@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.simulation.framework.process import PROCESS
 from tests.simulation.invariants.jobs import SPECS
 from tests.simulation.invariants.limits import ADDED
 from windlass._app.app import Windlass
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
 from windlass._core.job.job import JobId
 from windlass._core.limits.backoff import Backoff
@@ -51,6 +53,8 @@ MOODS = (
 """What producers choose from; poison comes apart, because it ends whole processes."""
 
 _BACKOFF = Backoff.exponential(first=0.3, factor=2.0, cap=3.0)
+_ADDS_A_FLOW = 0.4
+"""How often a run that splits adds a flow, too."""
 _CODECS: dict[str, Any] = {}
 
 
@@ -94,9 +98,19 @@ class Lab:
 class Seat:
     """One app's tasks, and the state of its handlers."""
 
-    def __init__(self, lab: Lab, app: Windlass, *, old: bool = False) -> None:
-        """``old``: a release from before there were fussy tasks."""
+    def __init__(
+        self,
+        lab: Lab,
+        app: Windlass,
+        *,
+        old: bool = False,
+        draw: Callable[[Seat], NewFlow] | None = None,
+    ) -> None:
+        """``old``: a release from before there were fussy tasks. ``draw`` draws the flows that runs
+        add; None: they add none.
+        """
         self.lab = lab
+        self.draw = draw
         self.app = app
         app.state = self
         self.mourn: Task[[Failure], str] = app.task(name="sim.mourn", queue="mail")(mourn)
@@ -141,10 +155,13 @@ async def steady(ctx: Context, seconds: float) -> str:
 
 
 async def split(ctx: Context, seconds: float) -> str:
-    """Adds a job or two with its success, unless it fails."""
+    """Adds a job or two, or a flow, with its success, unless it fails."""
     seat: Seat = ctx.state
     calls = [seat.fussy.call(seconds, "moody") for _ in range(seat.lab.chance.randint(1, 2))]
     ctx.then(*calls)
+    if seat.draw is not None and seat.lab.chance.random() < _ADDS_A_FLOW:
+        # Not a `Flow`, whose ids are not those of this world.
+        ctx.cancelled.add([seat.draw(seat)])
     return await _run(ctx, seconds, "moody")
 
 

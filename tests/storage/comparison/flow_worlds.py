@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from windlass._core.flows.flow import Edge, FlowState, NewFlow, NewPart, PartKind
+from msgspec.structs import replace
+
+from windlass._core.flows.flow import Addition, Edge, FlowState, NewFlow, NewPart, PartKind
 from windlass._core.flows.plan import complete
 from windlass._core.job.job import ClaimedJob, FlowId, JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL
@@ -39,6 +41,9 @@ from windlass.testing.conformance.steps import (
 )
 
 __all__ = ["World"]
+
+_MOST_JOBS = 120
+"""With more jobs, none adds a flow."""
 
 _ACTIONS: tuple[JobAction, ...] = (
     Requeue(),
@@ -106,24 +111,31 @@ class World:
         await self.apply_all(places, plans, then)
 
     async def apply_all(
-        self, places: list[int], plans: list[float], then: list[tuple[NewJob, ...]]
+        self, places: list[int], plans: list[float], then: list[tuple[Addition, ...]]
     ) -> None:
-        answers = []
+        answers: list[Any] = []
         for number, store in enumerate(self.stores):
             held = self.running[number]
             ends = [
                 self.transition(held[place], plan, more)
                 for place, plan, more in zip(places, plans, then, strict=True)
             ]
-            answers.append((await store.jobs.apply(ends)).answers)
+            applied = await store.jobs.apply(ends)
+            answers.append((applied.answers, set(applied.left_out)))
             left = set(places)
             self.running[number] = [job for n, job in enumerate(held) if n not in left]
         self.same(answers)
-        self.ids += [job.id for more in then for job in more]
+        for one in [one for more in then for one in more]:
+            self.ids += [job.id for job in (one.new_jobs if isinstance(one, NewFlow) else [one])]
+            if isinstance(one, NewFlow) and await self.stores[0].flows.graph(one.id) is not None:
+                self.flows.append(one.id)  # a callback has added it
 
-    def transition(self, job: ClaimedJob, plan: float, then: tuple[NewJob, ...]) -> Transition:
+    def transition(self, job: ClaimedJob, plan: float, then: tuple[Addition, ...]) -> Transition:
         if plan < 0.70:
-            return succeed(job, by="w1", result=b"7", then=then, keep=plan < 0.6)
+            jobs = tuple(one for one in then if isinstance(one, NewJob))
+            flows = tuple(one for one in then if isinstance(one, NewFlow))
+            keep = plan < 0.6
+            return succeed(job, by="w1", result=b"7", then=jobs, flows=flows, keep=keep)
         if plan < 0.85:
             return fail(job, by="w1", error=OOPS)
         return retry(job, by="w1", error=OOPS, delay=timedelta(0) if plan < 0.95 else MINUTE)
@@ -223,10 +235,17 @@ class World:
         key = f"k{self.chance.randint(1, 6)}"
         return UniqueKey(key, window=window, period=period, on_conflict=OnConflict.REUSE)
 
-    def then(self) -> tuple[NewJob, ...]:
+    def then(self) -> tuple[Addition, ...]:
+        if self.chance.random() < 0.08 and len(self.ids) < _MOST_JOBS:
+            return (self.an_added_flow(),)
         if self.chance.random() > 0.1:
             return ()
         return tuple(self.a_job() for _ in range(self.chance.randint(1, 2)))
+
+    def an_added_flow(self) -> NewFlow:
+        flow = self.a_flow()
+        jobs = [(part, replace(job, unique=None)) for part, job in flow.jobs]
+        return replace(flow, jobs=jobs, key=None, expires=None)
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from windlass._core.flows.flow import Edge, FlowState, NewFlow, NewPart, PartKind, When
 from windlass._core.flows.plan import complete
@@ -22,6 +23,8 @@ from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import OOPS, SECOND, a_note, claim, enlist, seeded
 
 WORLDS = 100
+MOST_JOBS = 100
+"""With more jobs, none adds a flow."""
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
@@ -80,7 +83,9 @@ class World:
             return fail(job, by="w1", error=OOPS)
         adds = self.chance.random() < 0.15
         then = [a_member(self.chance) for _ in range(self.chance.randint(1, 2))] if adds else ()
-        return succeed(job, by="w1", result=None, then=tuple(then))
+        whole = self.chance.random() < 0.1 and len(self.database.rows) < MOST_JOBS
+        flows = (an_added_flow(self.chance),) if whole else ()
+        return succeed(job, by="w1", result=None, then=tuple(then), flows=flows)
 
     async def _operate(self) -> None:
         actions: list[JobAction] = [Requeue(), Requeue(), Cancel(), Discard("no use")]
@@ -133,6 +138,13 @@ class World:
                 assert part.gate.waiting == sum(not told.over for told, _ in before)
                 assert part.gate.broken == sum(told.broken for told, strict in before if strict)
                 assert part.gate.unneeded == sum(told.unneeded for told, strict in before if strict)
+                added = [
+                    other.told
+                    for other in flow.parts
+                    if other.asked.added and other.asked.added.counts_for == part.number
+                ]
+                assert part.gate.adding == sum(not told.over for told in added)
+                assert part.gate.added_broken == sum(told.broken for told in added)
                 assert part.told == part.tidings
                 place = flow.asked.id, part.number
                 assert part.is_due is (place in self.database.flows.due)
@@ -160,6 +172,13 @@ def a_flow(chance: random.Random) -> NewFlow:
         key=chance.choice([None, None, "one"]),
         expires=chance.choice([None, None, None, 60 * SECOND]),
     )
+
+
+def an_added_flow(chance: random.Random) -> NewFlow:
+    """Draw a flow that a job adds. Its jobs have no keys."""
+    flow = a_flow(chance)
+    jobs = [(number, replace(job, unique=None)) for number, job in flow.jobs]
+    return replace(flow, jobs=jobs, key=None, expires=None)
 
 
 def a_part(number: int, chance: random.Random) -> NewPart:

@@ -7,6 +7,7 @@ from tests.storage.mutants.copy import copy
 from tests.storage.mutants.copy import flows as copied_flows
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
+from tests.storage.mutants.flows import added_flows as flow_added_flows
 from tests.storage.mutants.flows import again as flow_again
 from tests.storage.mutants.flows import ends as flow_ends
 from tests.storage.mutants.flows import sealed as flow_sealed
@@ -61,6 +62,7 @@ MUTANTS = (
     fire,
     flow_actions,
     flow_added,
+    flow_added_flows,
     flow_again,
     flow_ends,
     flow_sealed,

@@ -13,7 +13,7 @@ from windlass._core.flows.part import Counts, Gate, is_due, tidings
 from windlass._core.job.state import TERMINAL, State
 from windlass._storage.redis.io.layout import STATES
 
-_PART = struct.Struct(">BBBB8I3I")
+_PART = struct.Struct(">BBBB8I5I2I")
 _FEED = struct.Struct(">IB")
 _COUNTS = ["total", "open", "blocked", "succeeded", "failed", "cancelled", "stopped", "skipped"]
 _KINDS, _STATES = tuple(PartKind), tuple(FlowState)
@@ -68,6 +68,11 @@ def flow_faults(look: Look) -> list[str]:
     same("flows_ended", lines, dict(ended))
     held = {f[2].encode(): i for i, f in flows.items() if f[2] is not False and not f[6]}
     same("flow_keys", look.fields(b"flow_keys"), held)
+    plans = {key: msgspec.msgpack.decode(text) for key, text in look.fields(b"plans").items()}
+    same("flows_added", look.fields(b"flows_added"), {
+        bytes.fromhex(plan[3][0]): key[:16] + struct.pack(">I", plan[3][1])
+        for key, plan in plans.items() if len(plan) > 3
+    })  # fmt: skip
     found += wanted.parts(deleted)
     return found
 
@@ -92,7 +97,12 @@ class _Wanted:
         found: list[str] = []
         stored = self.look.fields(b"parts")
         rows = {key: _PART.unpack(text) for key, text in stored.items()}
-        gates: dict[bytes, list[int]] = defaultdict(lambda: [0, 0, 0])
+        gates: dict[bytes, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
+        for key, row in rows.items():
+            if row[-1]:
+                gate = gates[key[:16] + struct.pack(">I", row[-1] - 1)]
+                gate[3] += not row[2] & 1
+                gate[4] += bool(row[2] & 2)
         for key, text in self.look.fields(b"feeds").items():
             told = rows[key][2]
             for number, strict in _FEED.iter_unpack(text):
@@ -120,8 +130,8 @@ class _Wanted:
         kind, on_failure, told, marked, *numbers = row
         found: list[str] = []
         counts = Counts(**dict(zip(_COUNTS, numbers, strict=False)))
-        if list(numbers[8:]) != gate:
-            found.append(f"gate of {key!r}: is {numbers[8:]}, should be {gate}")
+        if list(numbers[8:13]) != gate:
+            found.append(f"gate of {key!r}: is {numbers[8:13]}, should be {gate}")
         jobs = Counter(STATES[self.look.state(m[:16])] for m in self.members.get(key, ()))
         ends = {
             State.SUCCEEDED: counts.succeeded,

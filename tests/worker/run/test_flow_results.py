@@ -10,6 +10,7 @@ import pytest
 from tests.worker.fixtures import bench
 from tests.worker.process_app import EXECUTORS, app
 from windlass import Flow, testing
+from windlass._core.flows.flow import FlowState
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.protocol.flows import Member
@@ -47,6 +48,20 @@ async def test_results_come_in_pages_and_a_silent_store_costs_no_attempt(
     assert asked > 6
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_job_adds_a_flow_that_reads_its_own_results(executor: str) -> None:
+    flow = Flow("outer")
+    planned = flow.add(app.tasks[f"{executor}.plan"].call(4))
+    flow.add(app.tasks["loop.echo"].call(1), after=planned)
+    with testing.isolated(app):
+        async with app, app.worker(slots=5):
+            run = await app.start(flow)
+            record = await run.wait(20)
+            total = app.job(await run.result(planned))
+            assert await total.result(1) == sum(range(4))
+    assert (record.state, record.succeeded) == (FlowState.SUCCEEDED, 7)
+
+
 async def test_a_job_whose_results_cannot_be_read_is_given_back_unstarted() -> None:
     async with bench() as it:
 
@@ -68,3 +83,38 @@ async def test_a_job_whose_results_cannot_be_read_is_given_back_unstarted() -> N
         it.store.hooks.clear()
         assert await it.engine.step() == 1
         assert await run.result(last) == 5
+
+
+async def test_one_claim_loads_a_bounded_size_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass._worker.run.arguments.MOST_BYTES", 1_000)
+    monkeypatch.setattr("windlass._worker.run.arguments._FIRST_SLICE", 1)
+    async with bench(slots=20) as it:
+
+        @it.app.task
+        async def make(size: int) -> str:
+            return "x" * size
+
+        @it.app.task
+        async def measure(*texts: str) -> int:
+            return sum(map(len, texts))
+
+        flow = Flow("sizes")
+        large = [flow.add(make.call(600)) for _ in range(6)]
+        nodes = [
+            flow.add(measure.call(*[one.result for one in some]))
+            for some in (large[:3], large[:1], large[3:4], large[4:6])
+        ]
+        run = await it.app.start(flow)
+        assert await it.engine.step() == 6
+        started: list[int] = []
+        for _ in range(10):
+            before = [(await it.app.job(one.id).refresh()).state for one in nodes]
+            if await it.engine.step() == 0:
+                break
+            jobs = [await it.app.job(one.id).refresh() for one in nodes]
+            now = [job.state is State.SUCCEEDED for job in jobs]
+            started.append(sum(now) - before.count(State.SUCCEEDED))
+            assert all(job.attempt <= 1 for job in jobs)
+        assert [await run.result(one) for one in nodes] == [1800, 600, 600, 1200]
+        assert started[0] < len(nodes)
+        assert all(started)

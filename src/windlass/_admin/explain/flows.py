@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
+from windlass._core.flows.drawn import drawn_parts
 from windlass._core.flows.flow import FlowRecord, PartRecord
+from windlass._core.flows.part import ranks_of
 from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, State
 from windlass._observe.log import error_in_one_line, printable
@@ -60,8 +62,9 @@ async def gather_flow(storage: Storage, job: JobRecord) -> FlowFacts | None:
     if job.flow is None or (graph := await storage.flows.graph(job.flow.flow)) is None:
         return None
     path: list[PartRecord] = []
-    part, is_open = graph.parts[job.flow.part], _open_parts(graph.parts)
-    while open_ones := [graph.parts[edge.part] for edge in part.after if is_open[edge.part]]:
+    parts, is_open = drawn_parts(graph.parts), _open_parts(graph.parts)
+    part = parts[job.flow.part]
+    while open_ones := [parts[edge.part] for edge in part.after if is_open[edge.part]]:
         # One whose jobs may run, if there is one: the others wait for something in turn.
         part = next((one for one in open_ones if one.blocked < one.open), open_ones[0])
         path.append(part)
@@ -69,11 +72,13 @@ async def gather_flow(storage: Storage, job: JobRecord) -> FlowFacts | None:
     return FlowFacts(graph, path, root)
 
 
-def _open_parts(parts: Sequence[PartRecord]) -> list[bool]:
+def _open_parts(parts: Sequence[PartRecord]) -> dict[int, bool]:
     """Return which parts have not ended. One without jobs ends after those that it waits for."""
-    found: list[bool] = []
-    for part in parts:
-        found.append(bool(part.open) or (not part.total and any(found[e.part] for e in part.after)))
+    found: dict[int, bool] = {}
+    ranks = ranks_of(parts)
+    for part in sorted(parts, key=lambda part: ranks[part.number]):
+        waits = not part.total and any(found[edge.part] for edge in part.after)
+        found[part.number] = bool(part.open) or waits
     return found
 
 

@@ -96,6 +96,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a flow and its parts."""
     from windlass._cli.flows.graphs import counts_of, waits_for
     from windlass._cli.output.tables import NUMBER, print_json, print_pairs, print_table
+    from windlass._core.flows.drawn import drawn_parts
     from windlass._core.flows.flow import PartKind
     from windlass._core.flows.part_state import part_states
 
@@ -107,7 +108,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     flow = found.flow
     print_pairs(f"{flow.name} {flow.id}", _pairs(flow, now))
     click.echo()
-    states = part_states(flow, found.parts)
+    states, drawn = part_states(flow, found.parts), drawn_parts(found.parts)
     rows = [
         (
             str(part.number),
@@ -115,9 +116,9 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
             states[part.number].value,
             counts_of(part),
             part.task or "–",
-            waits_for(part, found.parts) or "–",
+            waits_for(part, drawn) or "–",
         )
-        for part in found.parts
+        for part in drawn
         if part.kind is not PartKind.END
     ]
     print_table((f"{NUMBER}#", "part", "state", "jobs", "task", "after"), rows)

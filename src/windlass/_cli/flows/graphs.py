@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from windlass._core.flows.drawn import drawn_parts
 from windlass._core.flows.flow import PartKind
 from windlass._core.flows.part_state import part_states
 from windlass._observe.log import printable
@@ -63,7 +64,7 @@ def waits_for(part: PartRecord, parts: Sequence[PartRecord]) -> str:
 
 def as_text(graph: FlowGraph) -> Iterator[str]:
     """Return a line for each part, in an order in which they can run."""
-    parts, states = graph.parts, part_states(graph.flow, graph.parts)
+    parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     names = [printable(part.name) for part in parts]
     wide = max((len(name) for name in names), default=0)
     for part in _shown(parts):
@@ -75,7 +76,7 @@ def as_text(graph: FlowGraph) -> Iterator[str]:
 
 def as_dot(graph: FlowGraph) -> Iterator[str]:
     """Return the graph for Graphviz."""
-    parts, states = graph.parts, part_states(graph.flow, graph.parts)
+    parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     yield "digraph flow {"
     yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontcolor=white];'
     for part in _shown(parts):
@@ -88,7 +89,7 @@ def as_dot(graph: FlowGraph) -> Iterator[str]:
 
 def as_mermaid(graph: FlowGraph) -> Iterator[str]:
     """Return the graph for Mermaid."""
-    parts, states = graph.parts, part_states(graph.flow, graph.parts)
+    parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     yield "flowchart LR"
     for part in _shown(parts):
         name = printable(part.name).translate(_MERMAID)

@@ -15,6 +15,7 @@ import msgspec
 
 from windlass._app.app import Windlass
 from windlass._app.parts import AppParts, parts_of
+from windlass._core.flows.flow import Addition, NewFlow
 from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import (
     NO_TIMEOUT,
@@ -22,7 +23,6 @@ from windlass._core.job.job import (
     Claim,
     ClaimedJob,
     JobRecord,
-    NewJob,
     Progress,
 )
 from windlass._core.job.outcome import Outcome, Succeeded
@@ -35,6 +35,7 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
 from windlass._tasks.call import OptionInheritance
 from windlass._tasks.context import CallNext, Context, ContextHost
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.run.execution import RunEnded, RunLimits
@@ -169,10 +170,13 @@ class _DryRunHost(ContextHost):
         inherited = OptionInheritance().inherit(call, job)
         return await self._parts.producer.enqueue_call(inherited)
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         jobs = self._parts.producer.make_jobs(job, calls)
         for new in jobs:
-            _tell(f"would enqueue {new.task} on queue {new.queue} with the success")
+            if isinstance(new, NewFlow):
+                _tell(f"would add flow {new.name!r} of {len(new.jobs)} jobs with the success")
+            else:
+                _tell(f"would enqueue {new.task} on queue {new.queue} with the success")
         return jobs
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:

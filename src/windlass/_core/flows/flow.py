@@ -13,6 +13,8 @@ from windlass._core.job.job import FlowId, NewJob
 
 __all__ = [
     "SEALED_FOR",
+    "AddedFlow",
+    "Addition",
     "Edge",
     "FlowRecord",
     "FlowState",
@@ -51,6 +53,8 @@ class PartKind(StrEnum):
     """The join that every member part leads to. Each flow has one; its end is the flow's end."""
     CALLBACK = "callback"
     """Its jobs wait for the end. They do not count for the flow."""
+    ADDED = "added"
+    """The join of a flow that was added to this one. Its end counts for another part."""
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -62,6 +66,18 @@ class Edge(msgspec.Struct, frozen=True):
     """A failure there counts here. False: only its end does."""
 
 
+class AddedFlow(msgspec.Struct, frozen=True):
+    """A flow that was added to a running one, as its join keeps it."""
+
+    id: FlowId
+    """The id that it was drawn with. Its jobs name its parts by this id and their first numbers."""
+    first: int
+    """The number of its first part in the running flow. The others follow in order."""
+    counts_for: int
+    """The part that is not over before the added flow is: that of the job that added it, or the
+    end of the running flow."""
+
+
 class NewPart(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that stand at the same place of the graph: a single one, or all of a map."""
 
@@ -71,6 +87,8 @@ class NewPart(msgspec.Struct, frozen=True, kw_only=True):
     when: When = "succeeded"
     after: tuple[Edge, ...] = ()
     """The parts that it waits for, each once."""
+    added: AddedFlow | None = None
+    """Of the join of an added flow."""
 
 
 class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +109,15 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     """More jobs follow (`FlowStore.extend`). Until the last of them is stored, or the flow is
     cancelled, no part is settled, or tells anything to others.
     """
+
+    @property
+    def new_jobs(self) -> list[NewJob]:
+        """Return its jobs."""
+        return [job for _, job in self.jobs]
+
+
+Addition = NewJob | NewFlow
+"""A job or a flow that a run adds to its success."""
 
 
 class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +142,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Cancelled, because something that they waited for failed."""
     skipped: int
     """Not needed."""
+    added: AddedFlow | None = None
+    """Of the join of an added flow."""
 
 
 class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):

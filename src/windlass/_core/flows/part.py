@@ -5,6 +5,9 @@ many have failures that matter here (`broken`), and how many were not needed (`u
 numbers alone decide what becomes of its blocked jobs (`decide`). What it tells the parts after it
 (`tidings`) are three facts, and only their changes are passed on. So a requeue undoes what the
 failure did, by the same rule.
+
+A flow that a job adds joins the parts of the job's flow. Its last part, a join, counts for the
+job's part: how many added flows have not ended (`adding`), and how many failed (`added_broken`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord, When
+from windlass._core.flows.flow import FlowRecord, NewPart, PartKind, PartRecord, When
 from windlass._core.job.state import State
 
 __all__ = [
@@ -28,7 +31,10 @@ __all__ = [
     "Tidings",
     "decide",
     "ended_as",
+    "firsts_of",
     "is_due",
+    "rank_of",
+    "ranks_of",
     "standings",
     "tidings",
 ]
@@ -94,11 +100,13 @@ class Counts(msgspec.Struct):
 
 
 class Gate(msgspec.Struct):
-    """The parts that a part waits for, counted."""
+    """The parts that a part waits for, and the flows that its jobs added, counted."""
 
     waiting: int = 0
     broken: int = 0
     unneeded: int = 0
+    adding: int = 0
+    added_broken: int = 0
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count the present news of a part that it waits for, in place of the former."""
@@ -106,6 +114,15 @@ class Gate(msgspec.Struct):
         if strict:
             self.broken += after.broken - before.broken
             self.unneeded += after.unneeded - before.unneeded
+
+    def expect_added(self, more: int) -> None:
+        """Count added flows that have not ended."""
+        self.adding += more
+
+    def learn_added(self, before: Tidings, after: Tidings) -> None:
+        """Count the present news of an added flow, in place of the former."""
+        self.adding -= after.over - before.over
+        self.added_broken += after.broken - before.broken
 
 
 class Tidings(NamedTuple):
@@ -127,7 +144,7 @@ def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -
     ``cancelled``: the flow was. Its members are stopped; of its callbacks only those run that do
     not ask how it ended.
     """
-    at_once = kind in (PartKind.JOBS, PartKind.JOIN)
+    at_once = kind in (PartKind.JOBS, PartKind.JOIN, PartKind.ADDED)
     if at_once and (cancelled or (gate.broken and when == "succeeded")):
         return Decision.STOP
     if gate.waiting:
@@ -137,7 +154,7 @@ def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -
     if gate.broken:
         return Decision.SKIP if kind is PartKind.CALLBACK else Decision.STOP
     # A flow whose last parts were not needed has succeeded.
-    unneeded = gate.unneeded and kind is not PartKind.END
+    unneeded = gate.unneeded and kind not in (PartKind.END, PartKind.ADDED)
     return Decision.SKIP if unneeded else Decision.OPEN
 
 
@@ -147,13 +164,15 @@ def tidings(
     """Return what a part tells those that wait for it. A part without jobs passes on what was
     decided about it.
     """
+    added_broken = gate.added_broken > 0
     if counts.total:
-        over = not counts.open
+        over = not counts.open and not gate.adding
         unneeded = over and counts.skipped == counts.total
-        return Tidings(over, bool(counts.failures), unneeded)
+        return Tidings(over, counts.failures > 0 or added_broken, unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)
     # It tells a failure at once, its end only when nothing is open: a lenient part waits for that.
-    return Tidings(not gate.waiting, decision is Decision.STOP, decision is Decision.SKIP)
+    over = not gate.waiting and not gate.adding
+    return Tidings(over, decision is Decision.STOP or added_broken, decision is Decision.SKIP)
 
 
 def is_due(
@@ -175,19 +194,62 @@ class PartStanding(NamedTuple):
     due: bool
 
 
+_STEP = 1 << 21
+"""More than the numbers of one added flow."""
+_LAST = 1 << 60
+
+
+def rank_of(kind: PartKind, number: int, first: int = 0) -> int:
+    """Return where a part stands in the order of the graph: behind all that it depends on.
+
+    ``first``: of the flow that a job added, the number of its first part. Such a flow comes before
+    all parts that were there before it. Nothing but callbacks comes behind the end.
+    """
+    if kind in (PartKind.END, PartKind.CALLBACK):
+        return _LAST + number
+    return number - first * _STEP
+
+
+def firsts_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
+    """Return for each part the number of the first one of the flow that a job added it with; 0 for
+    all others.
+    """
+    firsts = [0] * len(parts)
+    for number, part in enumerate(parts):
+        if part.added is not None and parts[part.added.counts_for].kind is not PartKind.END:
+            firsts[part.added.first : number + 1] = [part.added.first] * (
+                number + 1 - part.added.first
+            )
+    return firsts
+
+
+def ranks_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
+    """Return the ranks of all parts of a flow, which are given by number."""
+    return [
+        rank_of(part.kind, number, first)
+        for number, (part, first) in enumerate(zip(parts, firsts_of(parts), strict=True))
+    ]
+
+
 def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStanding]:
-    """Work out from the counts alone where the parts of a flow stand. Numbers rise along edges."""
-    found: list[PartStanding] = []
+    """Work out from the counts alone where the parts of a flow stand."""
     cancelled = flow.cancel_requested
+    gates = [Gate(waiting=len(part.after)) for part in parts]
+    if flow.sealed and not cancelled:
+        return [PartStanding(gate, NOTHING, due=False) for gate in gates]
     for part in parts:
-        gate = Gate(waiting=len(part.after))
-        if flow.sealed and not cancelled:
-            found.append(PartStanding(gate, NOTHING, due=False))
-            continue
+        if part.added is not None:
+            gates[part.added.counts_for].expect_added(1)
+    found: dict[int, PartStanding] = {}
+    ranks = ranks_of(parts)
+    for part in sorted(parts, key=lambda part: ranks[part.number]):
+        gate = gates[part.number]
         for edge in part.after:
             gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
         counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})
         about = (part.kind, part.when, gate, counts)
         told = tidings(*about, cancelled=cancelled)
-        found.append(PartStanding(gate, told, is_due(*about, cancelled=cancelled)))
-    return found
+        if part.added is not None:
+            gates[part.added.counts_for].learn_added(NOTHING, told)
+        found[part.number] = PartStanding(gate, told, is_due(*about, cancelled=cancelled))
+    return [found[part.number] for part in parts]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
+from windlass._core.flows.part import ranks_of
 
 __all__ = ["PartState", "part_states"]
 
@@ -38,17 +39,30 @@ _OF_FLOW = {
 
 def part_states(flow: FlowRecord, parts: Sequence[PartRecord]) -> Mapping[int, PartState]:
     """Return the state of each part by its number. A part without jobs has that of those it waits
-    for.
+    for. A flow that was added counts like a job of its part.
     """
     found: dict[int, PartState] = {}
-    for part in parts:
+    added: dict[int, list[PartState]] = {}
+    ranks = ranks_of(parts)
+    for part in sorted(parts, key=lambda part: ranks[part.number]):
         if part.kind is PartKind.END:
-            found[part.number] = _OF_FLOW[flow.state]
+            state = _OF_FLOW[flow.state]
         elif part.total:
-            found[part.number] = _by_counts(part)
+            state = _with_added(_by_counts(part), added.get(part.number, []))
         else:
-            found[part.number] = _by_upstream(part, found)
-    return found
+            state = _by_upstream(part, found)
+        found[part.number] = state
+        if part.added is not None:
+            added.setdefault(part.added.counts_for, []).append(state)
+    return {part.number: found[part.number] for part in parts}
+
+
+def _with_added(own: PartState, added: Sequence[PartState]) -> PartState:
+    if any(state in _BROKEN for state in added):
+        return PartState.FAILED
+    if own is PartState.SUCCEEDED and any(state in _OPEN for state in added):
+        return PartState.ACTIVE
+    return own
 
 
 def _by_counts(part: PartRecord) -> PartState:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass._core.flows.flow import Edge, NewPart, PartKind
+import msgspec
 
-__all__ = ["END", "complete"]
+from windlass._core.flows.flow import AddedFlow, Edge, NewFlow, NewPart, PartKind
+
+__all__ = ["END", "complete", "parts_to_add"]
 
 END = "end"
 """The name of the part that every flow ends with."""
@@ -37,3 +39,19 @@ def complete(parts: Sequence[NewPart], callbacks: Sequence[NewPart] = ()) -> tup
         for one in callbacks
     ]
     return (*parts, end, *after_end)
+
+
+def parts_to_add(flow: NewFlow, first: int, counts_for: int) -> list[NewPart]:
+    """Return the parts of a flow as they join another one, numbered from ``first`` on.
+
+    Its end becomes a join, which counts for the part ``counts_for``.
+    """
+    added = AddedFlow(flow.id, first, counts_for)
+    return [_shifted(part, first, added, flow.name) for part in flow.parts]
+
+
+def _shifted(part: NewPart, first: int, added: AddedFlow, title: str) -> NewPart:
+    edges = tuple(Edge(edge.part + first, edge.strict) for edge in part.after)
+    if part.kind is PartKind.END:
+        return NewPart(name=title, kind=PartKind.ADDED, after=edges, added=added)
+    return msgspec.structs.replace(part, after=edges)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
+from windlass._core.flows.flow import Addition, NewFlow
 from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
 from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
@@ -45,6 +47,14 @@ class Succeeded(msgspec.Struct, frozen=True):
     result: bytes | None = None
     then: tuple[NewJob, ...] = ()
     """The jobs that it added. They are stored with the success or not at all."""
+    flows: tuple[NewFlow, ...] = ()
+    """The flows that it added, likewise."""
+
+    def adding(self, more: Sequence[Addition]) -> Succeeded:
+        """Return the success with more jobs and flows."""
+        jobs = tuple(one for one in more if isinstance(one, NewJob))
+        flows = tuple(one for one in more if isinstance(one, NewFlow))
+        return Succeeded(self.result, (*self.then, *jobs), (*self.flows, *flows))
 
 
 class Raised(msgspec.Struct, frozen=True):

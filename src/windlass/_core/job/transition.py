@@ -7,6 +7,7 @@ from typing import assert_never
 
 import msgspec
 
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob
 from windlass._core.job.outcome import (
     SOLO_AFTER,
@@ -89,6 +90,8 @@ class Transition(msgspec.Struct, frozen=True):
     then: tuple[NewJob, ...] = ()
     """Jobs that are inserted in the same transaction, if ``verb`` itself takes effect. One whose
     unique key is held is left out."""
+    flows: tuple[NewFlow, ...] = ()
+    """SUCCEED: flows that are added in the same transaction. See `FlowStore`."""
     metadata: Metadata | None = None
     """The facts that the handler noted. They are stored with any verb."""
 
@@ -96,6 +99,11 @@ class Transition(msgspec.Struct, frozen=True):
     def state(self) -> State:
         """Return the state that the verb leads to."""
         return FINISHING[self.verb]
+
+    @property
+    def new_jobs(self) -> list[NewJob]:
+        """Return all jobs that it stores."""
+        return [*self.then, *(job for flow in self.flows for job in flow.new_jobs)]
 
 
 # --- the decision ---
@@ -112,10 +120,11 @@ def decide(
 ) -> Transition:
     """Decide the transition of a running job. The only place that knows the retry rule."""
     match outcome:
-        case Succeeded(result, then):
+        case Succeeded(result, then, flows):
             # Members of flows are kept with their flow. What is deleted needs no result.
             keep = policy.keep_succeeded or job.flow is not None
-            return succeed(job, by=by, result=result if keep else None, keep=keep, then=then)
+            result = result if keep else None
+            return succeed(job, by=by, result=result, keep=keep, then=then, flows=flows)
         case Raised(error, barred=False, after=after):
             return _try_again(job, error, policy, by=by, chance=chance, after=after)
         case Raised(error) | GaveUp(error):
@@ -236,10 +245,18 @@ def succeed(
     result: bytes | None,
     keep: bool = True,
     then: tuple[NewJob, ...] = (),
+    flows: tuple[NewFlow, ...] = (),
 ) -> Transition:
-    """Return running → succeeded, and the jobs that the handler added."""
+    """Return running → succeeded, and the jobs and flows that the handler added."""
     return Transition(
-        Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep, then=then
+        Verb.SUCCEED,
+        job.claim,
+        by,
+        result=result,
+        if_cancelled=None,
+        keep=keep,
+        then=then,
+        flows=flows,
     )
 
 

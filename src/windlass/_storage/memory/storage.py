@@ -8,6 +8,7 @@ from datetime import datetime
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.copy.copy import MemoryCopy
+from windlass._storage.memory.flows.added import AddedFlows
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -61,10 +62,10 @@ class MemoryStorage:
     """A `Storage` on a `MemoryDatabase`; several may share one."""
 
     def __init__(self, database: MemoryDatabase) -> None:
-        endings = ApplyRules(database)
+        flows = FlowRules(database)
+        endings = ApplyRules(database, AddedFlows(database, flows))
         self._db = database
         self._wakeups = MemoryWakeups(database)
-        flows = FlowRules(database)
         self.jobs: MemoryJobs = MemoryJobs(database, ClaimRules(database), endings, flows)
         self.workers: MemoryWorkers = MemoryWorkers(database, endings)
         self.leader: MemoryLeader = MemoryLeader(database)

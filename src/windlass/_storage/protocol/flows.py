@@ -111,6 +111,19 @@ class FlowStore(Protocol):
     end, and placed at once. A job that is left out, because its key is held or its id is stored,
     counts for nothing. In a cancelled flow nothing is added. `Applied.left_out` names these jobs. A
     follow-up of a failure does not belong to the flow.
+
+    A flow that a success adds (`Transition.flows`) is stored whole or left out. Its jobs have no
+    unique keys.
+
+    - If a member adds it, its parts join those of the member's flow, behind them
+      (`windlass._core.flows.plan.parts_to_add`). It counts like one job of the member's part: that
+      part is not over before it, and a failure of it is one of the part. It is counted in that
+      write, before the member's end. All its jobs are blocked at first, and placed by `settle`. Its
+      ``key`` and ``expires`` are for flows of their own. `members` finds its jobs by its id and the
+      numbers of its own parts.
+    - If another job adds it, or the callback of a flow, it is started, as by `start`.
+    - It is left out if its id, or that of one of its jobs, is stored, if a running flow holds its
+      key, or if the member's flow was cancelled. `Applied.left_out` names its jobs.
     """
 
     @property

@@ -127,8 +127,8 @@ class Applied(msgspec.Struct, frozen=True):
     at: datetime
     answers: Sequence[TransitionAnswer]
     left_out: Collection[JobId] = ()
-    """The jobs of ``then`` that this call did not store, though their transitions were applied:
-    another job holds their key, their id was stored before, or their flow was cancelled.
+    """The jobs of ``then`` and ``flows`` that this call did not store, though their transitions
+    were applied: a key is held, an id was stored before, or their flow was cancelled.
     """
 
 
@@ -270,6 +270,8 @@ class JobStore(Protocol):
           held it is left out, with any ``on_conflict``.
         - A ``then`` with an undefined limit raises LimitUnknown, and the whole call changes
           nothing. This is checked before any claim, so also where ``then`` would not be inserted.
+        - ``flows`` are added likewise, each whole or not at all: see `FlowStore`. What is said of
+          undefined limits holds for their jobs, too.
         - Rollups count the accepted ones, in the same transaction, under the verb that took effect.
           Repeated, refused and unknown ones change nothing at all.
         - Callers that wait for results, for freed limits and for ready jobs are woken.

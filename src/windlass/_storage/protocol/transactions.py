@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass._core.flows.flow import NewFlow
-from windlass._core.job.job import NewJob
+from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.jobs import Inserted
@@ -104,13 +104,14 @@ class UserInsertStore(Protocol):
 class UserTransactionStore(UserInsertStore, Protocol):
     """The same, and the success of a job."""
 
-    async def finish(self, connection: UserConnection, transition: Transition) -> None:
+    async def finish(self, connection: UserConnection, transition: Transition) -> Collection[JobId]:
         """Apply a success. Any answer except *applied* makes the statement fail, and with it the
-        transaction: ClaimLost, or AlreadyFinished if this claim has succeeded before.
+        transaction: ClaimLost, or AlreadyFinished if this claim has succeeded before. Return the
+        jobs that were left out: `Applied.left_out`.
         """
         ...
 
-    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
+    def finish_sync(self, connection: UserConnection, transition: Transition) -> Collection[JobId]:
         """Apply a success as `finish` does, on a connection that blocks."""
         ...
 

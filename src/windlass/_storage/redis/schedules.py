@@ -25,7 +25,7 @@ from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs import insert
-from windlass._storage.redis.jobs.apply import as_text
+from windlass._storage.redis.jobs.insert import as_text
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
 

@@ -184,6 +184,11 @@ class Flow:
             calls=[*self._calls, *told],
         )
 
+    @property
+    def calls(self) -> list[Call[Any]]:
+        """All its calls, those after its end, too."""
+        return [call for _, _, call in (*self._calls, *self._callbacks)]
+
     def fix(self) -> None:
         """Take no more jobs: it is on its way to the store, and may be there after an error."""
         self._fixed = True

@@ -10,12 +10,19 @@ import msgspec
 
 from windlass._core.flows.flow import NewPart
 from windlass._core.flows.pending import has_pending
-from windlass._core.job.job import FlowId, JobId
+from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.names import shown
 from windlass._tasks.call import Call
 from windlass.errors import InvalidArgument
 
-__all__ = ["FlowPlan", "check_call", "check_callback", "refuse_pending"]
+__all__ = [
+    "FlowPlan",
+    "check_added",
+    "check_call",
+    "check_callback",
+    "refuse_keys",
+    "refuse_pending",
+]
 
 
 class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +34,29 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
     expires: timedelta | None
     parts: tuple[NewPart, ...]
     calls: Sequence[tuple[int, JobId, Call[Any]]]
+
+
+def check_added(plan: FlowPlan, *, inside: bool) -> None:
+    """Check a flow that a job adds to its success. ``inside``: the job belongs to a flow."""
+    given = "key" if plan.key is not None else "expires" if plan.expires is not None else None
+    if inside and given is not None:
+        message = (
+            f"flow {plan.name!r} has {given}=, and joins the flow of the job that adds it, whose "
+            f"own {given}= counts: leave it out, or start the flow alone with app.start(flow)"
+        )
+        raise InvalidArgument(message)
+
+
+def refuse_keys(plan: FlowPlan, jobs: Sequence[NewJob]) -> None:
+    """Refuse an added flow with keyed jobs: a held key could not refuse the success."""
+    keyed = next((job for job in jobs if job.unique is not None), None)
+    if keyed is not None:
+        message = (
+            f"flow {plan.name!r} has a job of {keyed.task} with a unique key, and a flow that "
+            f"ctx.then(...) adds cannot have one: leave unique= out, or start the flow with "
+            f"app.start(flow)"
+        )
+        raise InvalidArgument(message)
 
 
 def refuse_pending(call: Call[Any]) -> NoReturn:

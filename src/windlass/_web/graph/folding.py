@@ -36,6 +36,10 @@ class Fold(msgspec.Struct, frozen=True):
     """The name of the group that its parts belong to, with their join; empty: they are no group."""
 
 
+_INNER = (PartKind.JOBS, PartKind.JOIN, PartKind.ADDED)
+"""The kinds before the end of a flow."""
+
+
 def visible_edges(parts: Sequence[PartRecord]) -> list[Line]:
     """Return the edges to draw. The end waits for every part; only edges from parts that nothing
     else waits for tell something.
@@ -128,7 +132,7 @@ def _groups(
     group_of: dict[int, PartRecord] = {}
     for join in parts:
         members = [edge.part for edge in join.after if edge.part in by_number]
-        if join.kind is PartKind.JOIN and len(members) > 1:
+        if join.kind in (PartKind.JOIN, PartKind.ADDED) and len(members) > 1:
             group_of.update(dict.fromkeys((join.number, *members), join))
 
     def outermost(number: int) -> PartRecord | None:
@@ -240,7 +244,7 @@ def _chains(
         after.setdefault(line.source, []).append(line.target)
 
     def foldable(index: int) -> bool:
-        return by_number[boxes[index].parts[0]].kind in (PartKind.JOBS, PartKind.JOIN)
+        return by_number[boxes[index].parts[0]].kind in _INNER
 
     def following(index: int) -> int | None:
         """Return the only one that follows, if it follows nothing else."""
@@ -278,7 +282,6 @@ def _same_layer(
 
     def sign(index: int) -> Hashable:
         kind = by_number[boxes[index].parts[0]].kind
-        inner = kind in (PartKind.JOBS, PartKind.JOIN)
-        return layers[index] if inner and layers[index] in folded else None
+        return layers[index] if kind in _INNER and layers[index] in folded else None
 
     return _group(boxes, sign, "l")

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from windlass._core.flows.drawn import drawn_parts
 from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
 from windlass._core.flows.part_state import PartState, part_states
 from windlass._web.graph.folding import Fold, fold
@@ -36,6 +37,7 @@ _SHAPES: Mapping[PartKind, Shape] = {
     PartKind.JOIN: "join",
     PartKind.END: "end",
     PartKind.CALLBACK: "callback",
+    PartKind.ADDED: "join",
 }
 
 
@@ -98,7 +100,7 @@ def draw_flow(
     """
     if len(parts) > MOST_PARTS:
         return None
-    folds, lines = fold(parts, opened)
+    folds, lines = fold(drawn_parts(parts), opened)
     if len(folds) > MOST_BOXES:
         return None
     states = part_states(flow, parts)
@@ -188,6 +190,8 @@ def _full_name(one: Fold, own: Sequence[PartRecord]) -> str:
             return "End of the flow"
         case PartKind.JOIN:
             return f"Join {first.name}"
+        case PartKind.ADDED:
+            return f"Added flow {first.name}"
         case PartKind.CALLBACK:
             return f"Callback {first.name}, task {first.task}"
         case PartKind.JOBS:

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from windlass._core.flows.flow import Addition
 from windlass._core.flows.results import READER
-from windlass._core.job.job import ClaimedJob, FlowId, JobId, NewJob, Progress
+from windlass._core.job.job import ClaimedJob, FlowId, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
 from windlass._core.values.redaction import redacted_text
@@ -29,6 +30,7 @@ from windlass._storage.protocol.flows import Member
 from windlass._system.seams import monotonic, start_thread
 from windlass._tasks.cancel_token import RUN_ENDED
 from windlass._tasks.context import ContextHost
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.handle import Enqueuer, Job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.services import Services
@@ -271,7 +273,7 @@ class ChildRunner:
             task=call.task,
         )
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         """Make the jobs that the run adds to its success. They travel with its outcome."""
         if job.claim not in self.runner.active:
             raise WindlassError(RUN_ENDED)
@@ -332,7 +334,7 @@ class _ChildContextHost(ContextHost):
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         return self._inside.make_jobs(job, calls)
 
     async def previous_run(self, job: ClaimedJob) -> PreviousRun | None:  # noqa: ARG002

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from windlass._core.flows.flow import Addition
 from windlass._core.job import outcome as core
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
-from windlass._core.job.job import ClaimedJob, NewJob
+from windlass._core.job.job import ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._core.values.payload import decode_any
 from windlass._settings.settings import Settings
@@ -102,13 +103,13 @@ class AssignedChild:
         """Run ``job`` in the child."""
         return await (await self._lent.usable()).run(job)
 
-    async def value(self, job: ClaimedJob, add: Callable[[Sequence[NewJob]], None]) -> Any:
+    async def value(self, job: ClaimedJob, add: Callable[[Sequence[Addition]], None]) -> Any:
         """Return the same for middleware: what was returned, or an exception that says what
-        happened. ``add`` gets the jobs that the handler added.
+        happened. ``add`` gets what the handler added.
         """
         outcome = await self.run(job)
-        if isinstance(outcome, core.Succeeded) and outcome.then:
-            add(outcome.then)
+        if isinstance(outcome, core.Succeeded) and (outcome.then or outcome.flows):
+            add((*outcome.then, *outcome.flows))
         return unwrap_outcome(outcome)
 
 

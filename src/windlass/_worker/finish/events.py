@@ -64,4 +64,4 @@ def side_events(
             worker=job.worker,
         )
     if answer.verb is transition.verb:
-        yield from (enqueued_event(one) for one in transition.then if one.id not in left_out)
+        yield from (enqueued_event(one) for one in transition.new_jobs if one.id not in left_out)

@@ -7,6 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -46,6 +47,15 @@ _ALERTING = frozenset((Verb.RETRY, Verb.FAIL, Verb.THROTTLE))
 """The events for listeners that only want failures."""
 
 
+class _Added(NamedTuple):
+    """The number of jobs that a run adds."""
+
+    alone: int
+    """Outside of flows."""
+    jobs: int
+    """All of them."""
+
+
 class Finisher:
     """Stores outcomes. Nothing is forgotten until the store has answered for it.
 
@@ -78,8 +88,8 @@ class Finisher:
         """Outcomes that wait and are not being written right now."""
         self._sending: dict[Claim, _Ended] = {}
         self._notes: dict[Claim, Progress] = {}
-        self._then: dict[Claim, int] = {}
-        """The number of jobs that `Context.then` added to successes which are not stored yet."""
+        self._then: dict[Claim, _Added] = {}
+        """The jobs that `Context.then` added to successes which are not stored yet."""
         self._added = asyncio.Event()
         self._awaited = False
         self._failing = False
@@ -103,10 +113,12 @@ class Finisher:
             transition = msgspec.structs.replace(transition, metadata=ended.metadata)
         if isinstance(outcome, CommittedFinish):
             stored = TransitionAnswer(Verdict.APPLIED, transition.verb)
-            self._record([(job, transition)], Applied(outcome.at, [stored]))
+            applied = Applied(outcome.at, [stored], outcome.left_out)
+            self._record([(job, transition)], applied)
             return
-        if transition.then:
-            self._then[job.claim] = len(transition.then)
+        if transition.then or transition.flows:
+            added = _Added(len(transition.then), len(transition.new_jobs))
+            self._then[job.claim] = added
         follow = self._decisions.follow
         if job.on_failure is not None or job.task in follow.with_on_success:
             transition = follow(job, transition)
@@ -216,7 +228,7 @@ class Finisher:
         """Return the transitions to write together. One that adds many jobs is written last and
         alone: the others do not wait for it.
         """
-        large = {claim for claim, number in self._then.items() if number > _MANY}
+        large = {claim for claim, added in self._then.items() if added.jobs > _MANY}
         small = [one for one in ended if one[0].claim not in large]
         return [small, *([one] for one in ended if one[0].claim in large)]
 
@@ -245,9 +257,10 @@ class Finisher:
             job, fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
         )
         stuck: Exception | None = None
-        added = self._then.get(job.claim, 0)
-        if added and isinstance(error, LimitUnknown):
-            await self._define(transition.then[:added])
+        added = self._then.get(job.claim, _Added(0, 0)).alone
+        if job.claim in self._then and isinstance(error, LimitUnknown):
+            in_flows = [new for flow in transition.flows for new in flow.new_jobs]
+            await self._define([*transition.then[:added], *in_flows])
         for told in _instead(transition, failed, added):
             kept = added if told.verb is transition.verb else 0
             try:
@@ -310,13 +323,13 @@ class Finisher:
 def _instead(transition: Transition, failed: Transition, added: int) -> Iterator[Transition]:
     """Return the replacements for a refused outcome, the fullest first. The ``on_failure`` job is
     given up last, after the error in its own words. A success stays one as long as it can: with
-    the ``added`` jobs of `Context.then`, or not at all.
+    the ``added`` jobs and the flows of `Context.then`, or not at all.
     """
     if transition.then and transition.verb is Verb.FAIL:
         less, least = fallback_transitions(transition)
         yield from (transition, less, *list(fallback_transitions(failed))[:1], least)
     else:
-        if transition.then:
+        if transition.then or transition.flows:
             yield from (transition, *fallback_transitions(transition, added))
         yield failed
         yield from fallback_transitions(failed)

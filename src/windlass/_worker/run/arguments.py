@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +27,14 @@ __all__ = ["Filled", "FlowArguments", "ReadPage", "StoredResults"]
 
 _SLICE = 500
 """Jobs in one question to the store."""
+_FIRST_SLICE = 32
+"""Jobs in the first one, when the size of their results is not known."""
+MOST_BYTES = 32 * 1024 * 1024
+"""Results that the jobs of one claim load. A worker has to keep all of them in memory."""
+_TOO_MUCH = (
+    f"the jobs of this claim take more than {MOST_BYTES // 1024**2} MiB of results: this one is "
+    f"given back and claimed again"
+)
 
 ReadPage = Callable[[FlowId, int, int, int], Awaitable[Sequence[Member]]]
 """Reads jobs of a part: the flow, the part's number, after which one, at most how many."""
@@ -79,23 +87,48 @@ class Filled(NamedTuple):
             raise GiveUp(missing_results(self.missing)) from error
 
 
+class _TakenResults:
+    """The results that one job takes."""
+
+    def __init__(self, jobs: Sequence[JobId], answer: asyncio.Future[None]) -> None:
+        self.jobs = jobs
+        self.answer = answer
+        self.found: dict[JobId, Settled | None] = {}
+
+    def take(self, loaded: Mapping[JobId, Settled | None]) -> None:
+        """Take what was loaded, and answer if it is all."""
+        self.found |= {job: loaded[job] for job in self.jobs if job in loaded}
+        if not self.answer.done() and len(self.found) == len(self.jobs):
+            self.answer.set_result(None)
+
+    def refuse(self, error: Exception) -> None:
+        """Answer with an error, if there is no answer yet."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
 class FlowArguments:
     """Fills in the arguments of members that take results of their flow."""
 
     def __init__(self, storage: Storage) -> None:
         self._jobs = storage.jobs
         self._storage = storage
-        self._asked: dict[JobId, asyncio.Future[Settled | None]] = {}
+        self._requests: list[_TakenResults] = []
         self._asking: asyncio.Task[None] | None = None
         """Kept: an event loop keeps no task alive."""
 
     async def fill(self, job: ClaimedJob) -> Filled:
         """Return the job with its results in place. `Results` among them read through this store
         from now on, in the current context.
+
+        Jobs that ask at one moment load at most `MOST_BYTES`, but for the first of them. The others
+        get ResultsUnavailable.
         """
         wanted = wanted_in(job.payload)
         READER.set(StoredResults(self.read))
-        found = await asyncio.gather(*map(self._value, wanted))
+        sources = dict.fromkeys(JobId(one.source) for one in wanted if one.kind == "job")
+        settled = await self._settled(list(sources)) if sources else {}
+        found = [_value(one, settled) for one in wanted]
         missing = [one for one, (_, there) in zip(wanted, found, strict=True) if not there]
         payload = fill(job.payload, [value for value, _ in found])
         return Filled(msgspec.structs.replace(job, payload=payload), missing)
@@ -104,40 +137,54 @@ class FlowArguments:
         """Read jobs of a part."""
         return await self._storage.flows.members(flow, part, after=after, limit=limit)
 
-    async def _value(self, wanted: Wanted) -> tuple[object, bool]:
-        """Return the value for a place, and whether there is one: a job that waits for the end of
-        another alone gets None if that one did not succeed.
-        """
-        if wanted.kind == "part":
-            flow, parts = wanted.parts()
-            return {"flow": flow, "parts": parts}, True
-        settled = await self._settled(JobId(wanted.source))
-        if settled is None or settled.state is not State.SUCCEEDED:
-            return None, False
-        return decode_any(settled.result), True
-
-    async def _settled(self, job: JobId) -> Settled | None:
-        future = self._asked.get(job)
-        if future is None:
-            loop = asyncio.get_running_loop()
-            if not self._asked:  # after all that ask at this moment
-                loop.call_soon(self._begin)
-            future = self._asked[job] = loop.create_future()
-        return await asyncio.shield(future)
+    async def _settled(self, jobs: Sequence[JobId]) -> Mapping[JobId, Settled | None]:
+        loop = asyncio.get_running_loop()
+        if not self._requests:  # after all that ask at this moment
+            loop.call_soon(self._begin)
+        request = _TakenResults(jobs, loop.create_future())
+        self._requests.append(request)
+        await request.answer
+        return request.found
 
     def _begin(self) -> None:
         self._asking = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
-        asked, self._asked = self._asked, {}
-        ids = list(asked)
-        for start in range(0, len(ids), _SLICE):
-            some = ids[start : start + _SLICE]
-            try:
-                found = {one.id: one for one in await self._jobs.settled(some)}
-            except Exception as error:  # noqa: BLE001 -- delivered to those who wait
-                for job in ids[start:]:
-                    asked[job].set_exception(error)
-                return
-            for job in some:
-                asked[job].set_result(found.get(job))
+        requests, self._requests = self._requests, []
+        try:
+            await self._load(requests)
+        except Exception as error:  # noqa: BLE001 -- delivered to those who wait
+            for request in requests:
+                request.refuse(error)
+
+    async def _load(self, requests: Sequence[_TakenResults]) -> None:
+        """Load results in the order of the jobs that take them. The first job gets all that it
+        takes, however large they are.
+        """
+        ids = list(dict.fromkeys(job for request in requests for job in request.jobs))
+        start, room, loaded = 0, _FIRST_SLICE, 0
+        while start < len(ids) and (loaded < MOST_BYTES or not requests[0].answer.done()):
+            some = ids[start : start + room]
+            found = {one.id: one for one in await self._jobs.settled(some)}
+            loaded += sum(len(one.result or b"") for one in found.values())
+            start += len(some)
+            for request in requests:
+                request.take({job: found.get(job) for job in some})
+            # As many as fit by what they were so far.
+            each = max(1, loaded // start)
+            room = max(1, min(_SLICE, (MOST_BYTES - loaded) // each))
+        for request in requests:
+            request.refuse(ResultsUnavailable(_TOO_MUCH))
+
+
+def _value(wanted: Wanted, settled: Mapping[JobId, Settled | None]) -> tuple[object, bool]:
+    """Return the value for a place, and whether there is one: a job that waits for the end of
+    another alone gets None if that one did not succeed.
+    """
+    if wanted.kind == "part":
+        flow, parts = wanted.parts()
+        return {"flow": flow, "parts": parts}, True
+    found = settled[JobId(wanted.source)]
+    if found is None or found.state is not State.SUCCEEDED:
+        return None, False
+    return decode_any(found.result), True

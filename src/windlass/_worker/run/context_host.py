@@ -8,7 +8,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob, JobId, NewJob, Progress
+from windlass._core.flows.flow import Addition
+from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.previous_run import PreviousRun
 from windlass._core.values.metadata import Metadata
 from windlass._plugins.builtin_maintenance import UPKEEP
@@ -16,6 +17,7 @@ from windlass._schedules.previous_run import find_previous_run
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import OptionInheritance
 from windlass._tasks.cancel_token import RUN_ENDED
+from windlass._tasks.flows.flow import Flow
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.claim.queue_settings import QueueSettingsCache
@@ -111,7 +113,7 @@ class WorkerContextHost:
         """Enqueue follow-up work that remembers where it came from."""
         return await self._around.enqueue(self._inheritance.inherit(call, job))
 
-    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any]]) -> list[NewJob]:
+    def make_jobs(self, job: ClaimedJob, calls: Sequence[Call[Any] | Flow]) -> list[Addition]:
         """Make the jobs that a job adds to its success; safe from any thread."""
         if job.claim not in self._active:
             raise WindlassError(RUN_ENDED)

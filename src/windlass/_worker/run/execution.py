@@ -98,11 +98,11 @@ class Execution(CancelToken, kw_only=True):
         self.metadata = {**(self.metadata or {}), **metadata}
 
     def with_added(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the jobs that were added to a success. The run is closed."""
+        """Return the outcome with all that was added to a success. The run is closed."""
         added = self.take_added()
         if type(outcome) is not Succeeded:  # one that is committed already: its jobs are, too
             return outcome
-        return Succeeded(outcome.result, (*outcome.then, *added))
+        return outcome.adding(added)
 
     def detach(self, thread: asyncio.Future[Return]) -> None:
         """Ask it to end, and wait no longer for its thread."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 import msgspec
 
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob
+from windlass._core.job.job import AttemptError, Claim, ClaimedJob, JobId
 from windlass._core.job.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.storage import Storage
@@ -33,6 +33,8 @@ class CommittedFinish(Succeeded, frozen=True, kw_only=True):
     """The success was committed with the handler's own writes: there is nothing left to store."""
 
     at: datetime
+    left_out: Collection[JobId] = ()
+    """The jobs among those it added that were not stored."""
 
 
 class UndecidedFinish(Interrupted, frozen=True):
@@ -74,20 +76,24 @@ class FinishInTransaction:
         self._isolated = isolated
         self.asked: dict[Claim, Transition] = {}
         """Runs that have called finish, and what they asked to be written."""
+        self._left_out: dict[Claim, Collection[JobId]] = {}
+        """The jobs of these that the storage has left out."""
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write the success on a connection that is awaited."""
         await self._progress.flush(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
-            await self._storage.transactions.finish(connection, success)
+            left_out = await self._storage.transactions.finish(connection, success)
+            self._left_out[job.claim] = left_out
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write the success on a connection that blocks: from any thread."""
         self._progress.flush_from_thread(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
-            self._storage.transactions.finish_sync(connection, success)
+            left_out = self._storage.transactions.finish_sync(connection, success)
+            self._left_out[job.claim] = left_out
 
     def _begin(self, job: ClaimedJob, result: object) -> Transition:
         if self._storage.transactions is None and not self._isolated:
@@ -102,8 +108,8 @@ class FinishInTransaction:
         if run is None:
             raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
         encoded = self._tasks[job.task].encode_result(result, limit=self._result_limit)
-        added = tuple(run.added or ())
-        success = self._decisions.decide(job, Succeeded(encoded, added), by=job.worker)
+        outcome = Succeeded(encoded).adding(run.added or ())
+        success = self._decisions.decide(job, outcome, by=job.worker)
         success = self._decisions.follow(job, success)
         if run.metadata is not None:
             success = msgspec.structs.replace(success, metadata=run.metadata)
@@ -116,6 +122,7 @@ class FinishInTransaction:
     async def resolve(self, run: Execution, outcome: Outcome) -> Outcome:
         """Return the outcome of a run that has called finish, for any end of its handler."""
         success = self.asked.pop(run.job.claim)
+        left_out = self._left_out.pop(run.job.claim, ())
         if self._storage.transactions is None:
             return Succeeded(success.result) if isinstance(outcome, Succeeded) else outcome
         ended = await self._look(run, success)
@@ -131,7 +138,13 @@ class FinishInTransaction:
                     run.job.claim.job,
                     getattr(getattr(outcome, "error", None), "kind", type(outcome).__name__),
                 )
-            return CommittedFinish(success.result, at=ended.at, then=success.then)
+            return CommittedFinish(
+                success.result,
+                success.then,
+                success.flows,
+                at=ended.at,
+                left_out=left_out,
+            )
         if not isinstance(outcome, Succeeded):
             return outcome
         message = (

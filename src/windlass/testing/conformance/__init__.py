@@ -42,6 +42,7 @@ from windlass.testing.conformance.copy.flows import CopyFlowsConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
+from windlass.testing.conformance.flows.added_flows import AddedFlowConformance
 from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.keep import FlowKeepConformance
@@ -113,6 +114,7 @@ __all__ = [
     "ActionConformance",
     "ActionRaceConformance",
     "ActivityConformance",
+    "AddedFlowConformance",
     "AddedJobConformance",
     "AuditConformance",
     "BreakerConformance",
@@ -286,6 +288,7 @@ ALL: tuple[type, ...] = (
     FlowEndConformance,
     FlowFailureConformance,
     FlowAddedConformance,
+    AddedFlowConformance,
     FlowAgainConformance,
     FlowRetryConformance,
     FlowCancelConformance,

@@ -126,3 +126,13 @@ class RestoresMembersAlone(MemoryCopy):
 
     def _join(self, row: JobRow, stored: StoredJob, place: FlowPlace) -> None:
         """Join nothing."""
+
+
+@fails(CopyFlowsConformance.test_an_added_flow_continues_elsewhere)
+class RestoresAddedFlowsAlone(FlowRows):
+    """The part of the job that added a flow is over without it."""
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        super().restore(record, parts)
+        for part in self.by_id[record.id].parts:
+            part.gate.adding = 0

@@ -12,7 +12,7 @@ from datetime import timedelta
 import psycopg
 from msgspec.structs import replace
 
-from tests.storage.postgres.flows.test_flow_worlds import random_flow, random_job
+from tests.storage.postgres.flows.test_flow_worlds import added_flow, random_flow, random_job
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.job.job import ClaimedJob, FlowId, JobId
 from windlass._core.job.transition import Transition, fail, retry, succeed
@@ -81,7 +81,9 @@ class Session:
         if dice < 1.3 * failures:
             return retry(job, by=self.name, error=OOPS, delay=timedelta(0))
         then = (random_job(self.chance, timed=False),) if dice > 0.97 and failures else ()
-        return replace(succeed(job, by=self.name, result=None), then=then)
+        flows = (added_flow(self.chance, timed=False),) if 0.95 < dice < 0.97 and failures else ()
+        self.jobs.extend(job.id for flow in flows for job in flow.new_jobs)
+        return replace(succeed(job, by=self.name, result=None), then=then, flows=flows)
 
 
 async def test_eight_sessions_never_lock_each_other_out(postgres_url: str) -> None:

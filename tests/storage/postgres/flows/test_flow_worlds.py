@@ -29,6 +29,8 @@ from windlass.testing.conformance.steps import OOPS, a_note, a_worker
 
 WORLDS = int(os.environ.get("FLOW_WORLDS", "12"))
 MINUTE = timedelta(minutes=1)
+MOST_JOBS = 120
+"""With more jobs, none adds a flow."""
 
 
 def random_flow(chance: random.Random, *, timed: bool = True) -> NewFlow:
@@ -65,6 +67,13 @@ def random_flow(chance: random.Random, *, timed: bool = True) -> NewFlow:
         key="one" if chance.random() < 0.3 else None,
         expires=20 * MINUTE if timed and chance.random() < 0.1 else None,
     )
+
+
+def added_flow(chance: random.Random, *, timed: bool = True) -> NewFlow:
+    """Return a flow for a job to add."""
+    flow = random_flow(chance, timed=timed)
+    jobs = [(part, replace(job, unique=None)) for part, job in flow.jobs]
+    return replace(flow, jobs=jobs, key=None, expires=None)
 
 
 def random_job(chance: random.Random, *, timed: bool = True) -> NewJob:
@@ -137,10 +146,14 @@ class World:
         if failures and self.chance.random() < 0.1:
             then = (random_job(self.chance),)
             self.jobs += [job.id for job in then]
+        flows: tuple[NewFlow, ...] = ()
+        if failures and self.chance.random() < 0.08 and len(self.jobs) < MOST_JOBS:
+            flows = (added_flow(self.chance),)
+            self.jobs += [job.id for job in flows[0].new_jobs]
         keep = self.chance.random() < 0.8
 
         def ended(job: ClaimedJob) -> Transition:
-            return replace(succeed(job, by="w1", result=b"1", keep=keep), then=then)
+            return replace(succeed(job, by="w1", result=b"1", keep=keep), then=then, flows=flows)
 
         return ended
 

@@ -13,8 +13,9 @@ from windlass._core.flows.flow import (
     PartKind,
 )
 from windlass._core.flows.part import MemberEnd, ended_as
-from windlass._core.job.job import FlowId, FlowPlace, NewJob
+from windlass._core.job.job import FlowId, NewJob
 from windlass._storage.memory.admin.actions import MemoryActions
+from windlass._storage.memory.flows.added import add_jobs, open_flow
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -71,7 +72,7 @@ class MemoryFlows:
 
     def _stored(self, flow: NewFlow) -> StartedFlow | None:
         """Return the answer to a flow that is not to be stored."""
-        if flow.id in self._db.flows.by_id:
+        if flow.id in self._db.flows.by_id or flow.id in self._db.flows.added:
             return StartedFlow(flow.id, created=True, repeated=True)
         holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
         return None if holder is None else StartedFlow(holder.asked.id, created=False)
@@ -107,24 +108,14 @@ class MemoryFlows:
             return stored
         flow = self._db.flows.add(asked, now)
         self._add_jobs(flow, asked.jobs, now)
-        for part in flow.parts:
-            self._db.flows.spread(part, now)
-        for part in flow.parts:
-            if not part.asked.after and not asked.sealed:
-                self._rules.settle_part(part, len(part.members), now)
+        open_flow(self._db, self._rules, flow, now)
         return StartedFlow(asked.id, created=True)
 
     def _add_jobs(
         self, flow: MemoryFlow, jobs: Sequence[tuple[int, NewJob]], now: datetime
     ) -> None:
         """Store jobs, all of them blocked."""
-        for number, job in jobs:
-            part = flow.parts[number]
-            row = self._db.add_member(job, FlowPlace(flow.asked.id, number), now)
-            part.members.append(row.seq)
-            part.counts.add("total", 1)
-            part.counts.add("open", 1)
-            part.block(row.seq)
+        add_jobs(self._db, flow, jobs, now)
 
     async def extend(
         self,
@@ -214,7 +205,8 @@ class MemoryFlows:
         self, flow: FlowId, part: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[Member]:
         with self._db.view():
-            found = self._db.flows.by_id.get(flow)
+            found, first = self._db.flows.added.get(flow, (self._db.flows.by_id.get(flow), 0))
+            part += first
             if found is None or not 0 <= part < len(found.parts):
                 return []
             rows = [self._db.rows[seq] for seq in found.parts[part].members if seq > after]

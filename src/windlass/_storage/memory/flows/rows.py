@@ -26,6 +26,7 @@ from windlass._core.flows.part import (
     Tidings,
     decide,
     is_due,
+    ranks_of,
     standings,
     tidings,
 )
@@ -46,6 +47,8 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
     counts: Counts
     gate: Gate
     told: Tidings = NOTHING
+    rank: int = 0
+    """Its place in the order of the graph."""
     members: list[int] = []
     """In the order in which they were given."""
     blocked: dict[int, None] = {}
@@ -75,6 +78,14 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
         self.gate.learn(before, after, strict=strict)
+
+    def learn_added(self, before: Tidings, after: Tidings) -> None:
+        """Count what a flow that its jobs added tells now, in place of what it told."""
+        self.gate.learn_added(before, after)
+
+    def expect_flow(self, more: int = 1) -> None:
+        """Count a flow that a job adds. The part is not over before it."""
+        self.gate.expect_added(more)
 
     def tell(self, what: Tidings) -> None:
         self.told = what
@@ -128,6 +139,7 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
             task=asked.task,
             when=asked.when,
             after=asked.after,
+            added=asked.added,
             **msgspec.structs.asdict(self.counts),
         )
 
@@ -215,6 +227,8 @@ class FlowRows:
         """Of running flows."""
         self.due: dict[tuple[FlowId, int], MemoryPart] = {}
         """Parts with jobs to place, to end, or to block again."""
+        self.added: dict[FlowId, tuple[MemoryFlow, int]] = {}
+        """Flows that joined others, by their own ids: the other flow, and their first part."""
         self.sweeping: dict[FlowId, MemoryFlow] = {}
         """Cancelled flows with members that the cancel has not reached."""
         self._last = 0
@@ -229,17 +243,26 @@ class FlowRows:
             expires_at=_instant_after(now, SEALED_FOR if asked.sealed else asked.expires),
             sealed=asked.sealed,
         )
-        for number, part in enumerate(asked.parts):
-            gate = Gate(waiting=len(part.after))
-            flow.parts.append(
-                MemoryPart(flow=flow, number=number, asked=part, counts=Counts(), gate=gate)
-            )
-            for edge in part.after:
-                flow.parts[edge.part].feeds.append((number, edge.strict))
+        self.append(flow, asked.parts, ranks_of(asked.parts))
         self.by_id[asked.id] = flow
         if asked.key is not None:
             self.keys.setdefault(asked.key, flow)
         return flow
+
+    def append(self, flow: MemoryFlow, parts: Sequence[NewPart], ranks: Sequence[int]) -> None:
+        """Add parts to a flow, without jobs."""
+        for part, rank in zip(parts, ranks, strict=True):
+            gate, number = Gate(waiting=len(part.after)), len(flow.parts)
+            flow.parts.append(
+                MemoryPart(
+                    flow=flow, number=number, asked=part, counts=Counts(), gate=gate, rank=rank
+                )
+            )
+            for edge in part.after:
+                flow.parts[edge.part].feeds.append((number, edge.strict))
+            if part.added is not None:
+                self.added[part.added.id] = flow, part.added.first
+                flow.parts[part.added.counts_for].expect_flow()
 
     def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
         """Keep a flow as it was in another storage, without its jobs."""
@@ -259,6 +282,8 @@ class FlowRows:
         self.sweeping.pop(flow.asked.id, None)
         for part in flow.parts:
             self.due.pop((flow.asked.id, part.number), None)
+            if part.asked.added is not None:
+                del self.added[part.asked.added.id]
         self._free_key(flow)
 
     def spread(self, part: MemoryPart, now: datetime) -> None:
@@ -276,6 +301,10 @@ class FlowRows:
                     follower = flow.parts[number]
                     follower.learn(before, after, strict=strict)
                     changed.append(follower)
+                if part.asked.added is not None:
+                    counted = flow.parts[part.asked.added.counts_for]
+                    counted.learn_added(before, after)
+                    changed.append(counted)
                 if part.asked.kind is PartKind.END:
                     self._end(flow, after, now)
             self.look(part)
@@ -309,7 +338,14 @@ class FlowRows:
 
 def _asked_of(flow: FlowRecord, parts: Sequence[PartRecord]) -> NewFlow:
     asked = [
-        NewPart(name=one.name, kind=one.kind, task=one.task, when=one.when, after=one.after)
+        NewPart(
+            name=one.name,
+            kind=one.kind,
+            task=one.task,
+            when=one.when,
+            after=one.after,
+            added=one.added,
+        )
         for one in parts
     ]
     return NewFlow(

@@ -38,7 +38,7 @@ class FlowRules:
         """Return the due part to settle, in the order of the graph: what a part before it blocks
         again must not be passed.
         """
-        return min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.number))
+        return min(self._db.flows.due.values(), key=lambda due: (due.flow.number, due.rank))
 
     def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         """Do what the part's numbers say with up to ``limit`` of its jobs."""
@@ -67,7 +67,8 @@ class FlowRules:
     def reopen(self, flow: MemoryFlow, now: datetime) -> None:
         """Let a retried flow run from this write on: block at least one of its members again."""
         while flow.state is not FlowState.RUNNING:
-            due = next((part for part in flow.parts if part.is_due), None)
+            parts = sorted(flow.parts, key=lambda part: part.rank)
+            due = next((part for part in parts if part.is_due), None)
             if due is None:
                 return  # the keys of all its members are held by others
             self.settle_part(due, _REOPENED, now)

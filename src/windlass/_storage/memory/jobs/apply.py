@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import Attempt, JobId, NewJob
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of
 from windlass._core.values.instants import add_clamped, span_us
+from windlass._storage.memory.flows.added import AddedFlows
 from windlass._storage.memory.flows.rows import MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim
@@ -30,15 +32,17 @@ HISTORY_WITHOUT_ERROR = 8
 class ApplyRules:
     """The rules of `JobStore.apply`. Runs under the database's lock."""
 
-    def __init__(self, database: MemoryDatabase) -> None:
+    def __init__(self, database: MemoryDatabase, flows: AddedFlows) -> None:
         self._db = database
+        self._flows = flows
         self._following: list[tuple[NewJob, MemoryPart | None]] = []
+        self._new_flows: list[tuple[NewFlow, MemoryPart | None]] = []
         self._unstarted: list[JobRow] = []
         self._left_out: list[JobId] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
-        self._db.gates.require([job for transition in transitions for job in transition.then])
+        self._db.gates.require([job for one in transitions for job in one.new_jobs])
         answers = [self.end(transition, now) for transition in transitions]
         # After all of them: the follow-up jobs may take keys that any of them released.
         unstarted, self._unstarted = self._unstarted, []
@@ -52,6 +56,9 @@ class ApplyRules:
                 self._left_out.append(job.id)
             if part is not None:
                 self._db.join_later(job.id if stored else None, part, now)
+        flows, self._new_flows = self._new_flows, []
+        for flow, part in flows:
+            self.add_flow(flow, part, now)
         return answers
 
     def take_left_out(self) -> list[JobId]:
@@ -103,6 +110,7 @@ class ApplyRules:
         del self._db.running[row.seq]
         if verb is transition.verb:
             self.follow_all(row, transition.then, verb)
+            self.expect_flows(row, transition.flows)
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
@@ -144,6 +152,24 @@ class ApplyRules:
             part.expect(len(then))
         for job in then:
             self.follow(job, part)
+
+    def expect_flows(self, row: JobRow, flows: Sequence[NewFlow]) -> None:
+        """Store the flows that a success adds when all has ended. The part of a member is not over
+        before.
+        """
+        part = None if row.flow is None else self._db.part_of(row)
+        for flow in flows:
+            if part is not None:
+                part.expect_flow()
+            self._new_flows.append((flow, part))
+
+    def add_flow(self, flow: NewFlow, part: MemoryPart | None, now: datetime) -> None:
+        """Store a flow, or leave it out."""
+        if not self._flows.add(flow, part, now):
+            self._left_out.extend(job.id for job in flow.new_jobs)
+        if part is not None:  # it is counted by itself now
+            part.expect_flow(-1)
+            self._db.flows.spread(part, now)
 
     def follow(self, job: NewJob, part: MemoryPart | None = None) -> None:
         """Insert a job when all has ended; not if its key is held then."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from windlass._core.flows.flow import FlowState, PartRecord
-from windlass._core.flows.part import Counts, PartStanding, standings
+from windlass._core.flows.part import Counts, PartStanding, ranks_of, standings
 from windlass._core.job.job import FlowPlace, JobId
 from windlass._storage.postgres.flows.new_flows import KINDS
 from windlass._storage.postgres.io.connection import Row
@@ -57,13 +57,15 @@ def _span(us: int | None) -> timedelta | None:
 
 def flow_rows(graphs: Iterable[FlowGraph]) -> Iterator[_Columns]:
     """Yield flows for ``restore_flows``."""
-    for flow in (graph.flow for graph in graphs):
+    for graph in graphs:
+        flow = graph.flow
         yield {
             "id": stored_id(JobId(flow.id)),
             "name": stored_text(flow.name),
             "state": _STATES.index(flow.state),
             "cancelled": flow.cancel_requested,
             "sealed": flow.sealed,
+            "grown": any(part.added is not None for part in graph.parts),
             "created_at": flow.created_at,
             "ended_at": flow.ended_at,
             "expires": stored_span(flow.expires),
@@ -80,9 +82,9 @@ def part_rows(graphs: Sequence[FlowGraph]) -> Iterator[_Columns]:
         for part in graph.parts:
             for edge in part.after:
                 feeds[edge.part].append((part.number, edge.strict))
-        where = standings(graph.flow, graph.parts)
-        for part, standing, fed in zip(graph.parts, where, feeds, strict=True):
-            yield {"flow": place, **_part_row(part, standing, fed)}
+        where, ranks = standings(graph.flow, graph.parts), ranks_of(graph.parts)
+        for part, standing, fed, rank in zip(graph.parts, where, feeds, ranks, strict=True):
+            yield {"flow": place, "rank": rank, **_part_row(part, standing, fed)}
 
 
 def _part_row(
@@ -102,6 +104,17 @@ def _part_row(
         **msgspec.structs.asdict(standing.gate),
         **{f"told_{fact}": known for fact, known in standing.told._asdict().items()},
         "due": standing.due,
+        **_added_columns(part),
+    }
+
+
+def _added_columns(part: PartRecord) -> _Columns:
+    if part.added is None:
+        return {}
+    return {
+        "added_id": stored_id(JobId(part.added.id)),
+        "added_first": part.added.first,
+        "counts_for": part.added.counts_for,
     }
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from windlass._core.flows.flow import (
     SEALED_FOR,
+    AddedFlow,
     Edge,
     FlowRecord,
     FlowState,
@@ -244,4 +245,7 @@ def part_of(row: Row) -> PartRecord:
         cancelled=row["cancelled"],
         stopped=row["stopped"],
         skipped=row["skipped"],
+        added=None
+        if row["added_id"] is None
+        else AddedFlow(FlowId(row["added_id"].hex), row["added_first"], row["counts_for"]),
     )

@@ -8,12 +8,20 @@ CREATE OR REPLACE FUNCTION decide_part(
 ) RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
-        WHEN p_kind < 2 AND (p_cancelled OR (p_broken > 0 AND NOT p_failed)) THEN 2
+        WHEN p_kind IN (0, 1, 4) AND (p_cancelled OR (p_broken > 0 AND NOT p_failed)) THEN 2
         WHEN p_waiting > 0 THEN 0
         WHEN p_failed THEN CASE WHEN p_broken > 0 AND NOT p_cancelled THEN 1 ELSE 3 END
         WHEN p_broken > 0 THEN CASE WHEN p_kind = 3 THEN 3 ELSE 2 END
-        WHEN p_unneeded > 0 AND p_kind <> 2 THEN 3
+        WHEN p_unneeded > 0 AND p_kind NOT IN (2, 4) THEN 3
         ELSE 1 END
+$$;
+
+-- Where a part stands in the order of the graph. p_first: of an added flow, the number of its first part.
+CREATE OR REPLACE FUNCTION part_rank(p_kind smallint, p_number integer, p_first integer)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_kind IN (2, 3) THEN (1::bigint << 60) + p_number
+                ELSE p_number - p_first * (1::bigint << 21) END
 $$;
 
 -- Whether jobs of a part are to be placed, ended or blocked again. p_back: stopped and skipped ones.
@@ -56,34 +64,50 @@ BEGIN
     END IF;
 END $$;
 
+-- These parts of a flow in the order of the graph.
+CREATE OR REPLACE FUNCTION in_rank_order(p_flow bigint, p_numbers integer[]) RETURNS integer[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT p.number FROM parts p
+                  WHERE p.flow = p_flow AND p.number = ANY (p_numbers) ORDER BY p.rank);
+END $$;
+
 -- Pass on what has changed at parts of a flow, whose lock the caller has. Parts without jobs pass it on
--- themselves; parts that are due now are marked. Numbers rise along edges: each part is met once. Nothing
--- happens in a sealed flow.
+-- themselves; parts that are due now are marked. Ranks rise along edges, and numbers in a flow that has not
+-- grown: each part is met once. Nothing happens in a sealed flow.
 CREATE OR REPLACE FUNCTION spread_parts(p_flow bigint, p_numbers integer[], p_now timestamptz)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_cancelled boolean;
     v_sealed boolean;
+    v_grown boolean;
     v_at integer := 1;
     v_work integer[] := ARRAY(SELECT DISTINCT n FROM unnest(p_numbers) AS n ORDER BY n);
     v_touched integer[] := p_numbers;
     v_empty integer[];
     v_part record;
 BEGIN
-    SELECT f.cancelled, f.sealed INTO v_cancelled, v_sealed FROM flows f WHERE f.number = p_flow;
+    SELECT f.cancelled, f.sealed, f.grown INTO v_cancelled, v_sealed, v_grown
+      FROM flows f WHERE f.number = p_flow;
     IF v_sealed AND NOT v_cancelled THEN
         RETURN;
     END IF;
+    IF v_grown THEN
+        v_work := in_rank_order(p_flow, v_work);
+    END IF;
     WHILE v_at <= cardinality(v_work) LOOP
         -- A part without jobs tells a failure at once, its end only when nothing is open.
-        SELECT s.*, CASE WHEN s.total = 0 THEN s.waiting = 0 ELSE s.open = 0 END AS over,
-               CASE WHEN s.total = 0 THEN s.decision = 2 ELSE s.failures > 0 END AS broken,
+        SELECT s.*,
+               CASE WHEN s.total = 0 THEN s.waiting = 0 ELSE s.open = 0 END AND s.adding = 0 AS over,
+               CASE WHEN s.total = 0 THEN s.decision = 2 ELSE s.failures > 0 END
+               OR s.added_broken > 0 AS broken,
                CASE WHEN s.total = 0 THEN s.decision = 3
                     ELSE s.open = 0 AND s.skipped = s.total END AS unneeded
           INTO v_part
           FROM (SELECT p.id, p.kind, p.feeds, p.feeds_strict, p.told_over,
-                       p.told_broken, p.told_unneeded, p.waiting,
+                       p.told_broken, p.told_unneeded, p.waiting, p.adding, p.added_broken,
+                       p.counts_for,
                        decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded,
                                    v_cancelled) AS decision,
                        c.total, c.open, c.skipped, c.failed + c.cancelled + c.stopped AS failures
@@ -113,9 +137,22 @@ BEGIN
          WHERE l.number <> ALL (v_work)
            AND (SELECT c.total FROM part_counts c WHERE c.part = l.id) = 0;
         v_touched := v_touched || v_part.feeds;
+        IF v_part.counts_for IS NOT NULL THEN
+            UPDATE parts p
+               SET adding = p.adding - (v_part.over::integer - v_part.told_over::integer),
+                   added_broken = p.added_broken
+                       + (v_part.broken::integer - v_part.told_broken::integer)
+             WHERE p.flow = p_flow AND p.number = v_part.counts_for;
+            IF v_part.counts_for <> ALL (v_work[v_at :]) THEN
+                v_empty := v_empty || v_part.counts_for;
+            END IF;
+        END IF;
         IF v_empty IS NOT NULL THEN
             v_work := ARRAY(SELECT n FROM unnest(v_work[v_at :] || v_empty) AS n ORDER BY n);
             v_at := 1;
+            IF v_grown THEN
+                v_work := in_rank_order(p_flow, v_work);
+            END IF;
         END IF;
         IF v_part.kind = 2 THEN
             PERFORM end_flow(p_flow, v_part.over, v_part.broken, p_now);
@@ -133,7 +170,8 @@ END $$;
 -- the same part as often as it has jobs here. NULL as the part: no member.
 --   p_was, p_now_is   0 open, 1 blocked, 2 succeeded, 3 failed, 4 cancelled, 5 stopped, 6 skipped;
 --                     p_was NULL: it joins
--- One write per part. Where that changes what a part tells, the flow is locked, and learns it.
+-- One write per part. Where that changes what a part tells, or a flow is to join, the flow is locked, and
+-- learns it.
 --   p_skip   wait for no row: the answer is the parts that another transaction has, uncounted
 -- A transaction that waits here does so once, after all its other rows: see 05_locks.sql.
 CREATE OR REPLACE FUNCTION count_members(
@@ -203,6 +241,7 @@ BEGIN
               JOIN parts p ON p.id = d.part
              WHERE d.part = ANY (v_parts)
                AND (d.total > 0 OR d.open > 0 OR d.blocked > 0
+                    OR EXISTS (SELECT 1 FROM added_flows a WHERE a.part = d.part)
                     OR (c.open = 0) <> (c.open + d.open = 0)
                     OR (c.failed + c.cancelled + c.stopped > 0)
                        <> (c.failed + c.cancelled + c.stopped
@@ -234,6 +273,7 @@ BEGIN
                AS d (part, total, open, blocked, succeeded, failed, cancelled, stopped, skipped)
          WHERE c.part = d.part AND d.part = ANY (v_parts)
         RETURNING c.part, d.total > 0 OR d.open > 0 OR d.blocked > 0
+                  OR EXISTS (SELECT 1 FROM added_flows a WHERE a.part = c.part)
                   OR (c.open = 0) <> (c.open - d.open = 0)
                   OR (c.failed + c.cancelled + c.stopped > 0)
                      <> (c.failed + c.cancelled + c.stopped
@@ -248,6 +288,9 @@ BEGIN
     PERFORM 1 FROM flows f
       WHERE f.number = ANY (ARRAY(SELECT p.flow FROM parts p WHERE p.id = ANY (v_tell)))
       ORDER BY f.number FOR UPDATE;
+    IF EXISTS (SELECT 1 FROM added_flows a WHERE a.part = ANY (v_tell)) THEN
+        v_tell := v_tell || join_added_flows(v_tell, p_now);
+    END IF;
     FOR v_flow IN
         SELECT p.flow, array_agg(p.number) AS numbers FROM parts p WHERE p.id = ANY (v_tell)
          GROUP BY p.flow ORDER BY p.flow

@@ -319,11 +319,13 @@ END $$;
 --              one such job without a list, as workers of earlier versions say it
 --   p_metadatas  the facts that handlers noted, JSON
 --   p_noted    members are noted, not counted (`note_members`): the caller counts others as well
+--   p_flows    the flows that are added if this verb takes effect: texts of lists, as for `add_flows`
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
 -- unknown) and verbs; both NULL if every transition was applied as asked. cool_untils and cooleds
--- are NULL without a cool-down. left_out: the ids of jobs of p_thens that were not stored.
+-- are NULL without a cool-down. left_out: the ids of jobs of p_thens and p_flows that were not
+-- stored.
 --
 -- Successes that are kept are one statement, which locks their rows in the order of p_seqs. Every other
 -- transition is decided alone: then all rows are locked before the first one is changed.
@@ -341,7 +343,7 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
     p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
     p_starteds boolean[] DEFAULT NULL, p_metadatas text[] DEFAULT NULL,
-    p_noted boolean DEFAULT false,
+    p_noted boolean DEFAULT false, p_flows text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[], OUT placed boolean, OUT left_out text[]
 )
@@ -376,6 +378,8 @@ DECLARE
     v_adding bigint[];
     v_left integer[];
     v_added bigint[];
+    v_flows text[];
+    v_flow_parts bigint[];
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
@@ -383,6 +387,14 @@ BEGIN
         PERFORM require_limits(names_in(
             ARRAY(SELECT j.job ->> 'limits'
                     FROM unnest(p_thens) AS t (jobs), listed_jobs(t.jobs::json) AS j (job)
+                   WHERE j.job ->> 'limits' IS NOT NULL)));
+    END IF;
+    IF p_flows IS NOT NULL THEN
+        PERFORM require_limits(names_in(
+            ARRAY(SELECT j.job ->> 'limits'
+                    FROM unnest(p_flows) AS t (flows),
+                         json_array_elements(t.flows::json) AS f (request),
+                         json_array_elements(f.request -> 'jobs') AS j (job)
                    WHERE j.job ->> 'limits' IS NOT NULL)));
     END IF;
     v_limits := limits_held(p_seqs, p_numbers);
@@ -396,7 +408,7 @@ BEGIN
     END IF;
     v_in_order := p_cools IS NOT NULL OR order_matters(p_seqs, p_verbs, v_limited);
     v_alone := p_one_by_one OR v_in_order OR p_keeps IS NOT NULL OR p_thens IS NOT NULL
-        OR 'succeed' <> ANY (p_verbs);
+        OR p_flows IS NOT NULL OR 'succeed' <> ANY (p_verbs);
     IF v_alone THEN
         PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
     END IF;
@@ -416,7 +428,7 @@ BEGIN
              WHERE NOT p_one_by_one AND NOT v_in_order
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
                AND t.verb = 'succeed' AND (t.keep IS NOT FALSE OR j.part IS NOT NULL)
-               AND t.follow IS NULL
+               AND t.follow IS NULL AND (p_flows IS NULL OR p_flows[t.n::integer] IS NULL)
             RETURNING t.n::integer AS n, j.seq, j.queue, j.task, j.worker, j.part, j.key,
                       j.key_window <> 'for_a_time' AS frees,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
@@ -527,6 +539,11 @@ BEGIN
                                                 FROM listed_jobs(p_thens[i]::json) AS j (job));
             END IF;
         END IF;
+        IF p_flows[i] IS NOT NULL AND v_answer.verdict = 'applied'
+           AND v_answer.verb = p_verbs[i] THEN
+            v_flows := v_flows || p_flows[i];
+            v_flow_parts := v_flow_parts || v_answer.part;
+        END IF;
         IF v_answer.part IS NOT NULL THEN
             v_parts := v_parts || v_answer.part;
             v_was := v_was || 0;
@@ -567,6 +584,10 @@ BEGIN
             v_was := v_was || array_fill(NULL::integer, ARRAY[cardinality(v_added)]);
             v_ended := v_ended || array_fill(0, ARRAY[cardinality(v_added)]);
         END IF;
+    END IF;
+    IF v_flows IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', '500ms', true);
+        left_out := left_out || add_flows(v_flows, v_flow_parts);
     END IF;
     IF v_queues IS NOT NULL THEN
         PERFORM add_rollups(at, v_queues, v_tasks, v_workers, v_counted, v_waits, v_runs);

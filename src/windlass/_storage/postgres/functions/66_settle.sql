@@ -226,11 +226,11 @@ BEGIN
         RETURN 0;
     END IF;
     IF v_part.decision = 1 THEN
-        -- In the order of the flow's start: `due` is that, unless the job has run before. That one is not
-        -- delayed again. Those with limits are left to the next claim to put into their lanes.
+        -- In the order of the flow's start, unless an instant or a delay was asked for. One that has run
+        -- before is not delayed again. Those with limits are left to the next claim to put into their lanes.
         UPDATE jobs j
-           SET due = CASE WHEN j.attempt > 0 THEN v_part.started
-                          ELSE coalesce(after(p_now, j.delay), j.due) END,
+           SET due = CASE WHEN j.attempt > 0 OR (j.delay IS NULL AND j.due = j.created_at)
+                          THEN v_part.started ELSE coalesce(after(p_now, j.delay), j.due) END,
                ready = CASE WHEN j.gates IS NULL
                                  AND (j.attempt > 0
                                       OR coalesce(after(p_now, j.delay), j.due) <= p_now)
@@ -279,7 +279,7 @@ BEGIN
     END IF;
     WHILE v_done < p_limit LOOP
         SELECT p.id, p.flow INTO v_part FROM parts p
-         WHERE p.due AND p.flow <> ALL (v_met) ORDER BY p.id LIMIT 1;
+         WHERE p.due AND p.flow <> ALL (v_met) ORDER BY p.flow, p.rank LIMIT 1;
         EXIT WHEN NOT FOUND;
         v_some := 0;
         PERFORM 1 FROM flows f WHERE f.number = v_part.flow FOR UPDATE SKIP LOCKED;

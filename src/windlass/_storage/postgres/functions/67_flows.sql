@@ -27,6 +27,10 @@ BEGIN
     LOOP
         LOOP
             ids[v_flow.n] := v_flow.id;
+            IF EXISTS (SELECT 1 FROM parts p WHERE p.added_id = v_flow.id) THEN
+                repeated[v_flow.n] := true;
+                EXIT;
+            END IF;
             INSERT INTO flows (id, holds_key, created_at, expires, expires_at, attend_at, name, key,
                                tenant, sealed)
             VALUES (v_flow.id, v_flow.key IS NOT NULL, p_now, v_flow.expires,
@@ -74,9 +78,10 @@ BEGIN
                                   feeds_strict, jobs, sealed, n)
     ), stored AS (
         INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, name, task, after,
-                           strict, feeds, feeds_strict)
+                           strict, feeds, feeds_strict, rank)
         SELECT a.stored_flow, p_flow_ids[a.flow], a.number, a.kind, a.failed,
-               cardinality(a.after), a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict
+               cardinality(a.after), a.name, a.task, a.after, a.strict, a.feeds, a.feeds_strict,
+               part_rank(a.kind, a.number, 0)
           FROM asked a WHERE a.stored_flow > 0 ORDER BY a.n
         RETURNING id, flow, number
     ), counted AS (
@@ -297,7 +302,7 @@ BEGIN
     LOOP
         SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
          WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
-         ORDER BY p.number LIMIT 1;
+         ORDER BY p.rank LIMIT 1;
         EXIT WHEN NOT FOUND;
         IF settle_part(v_part, 100, p_now) = 0 THEN
             v_met := v_met || v_part;
@@ -433,6 +438,7 @@ BEGIN
         ELSE
             DELETE FROM part_counts c WHERE c.part = ANY (v_parts);
             DELETE FROM member_ends m WHERE m.part = ANY (v_parts);
+            DELETE FROM added_flows a WHERE a.part = ANY (v_parts);
             DELETE FROM parts p WHERE p.id = ANY (v_parts);
             DELETE FROM flows f WHERE f.number = v_flow;
         END IF;
@@ -455,6 +461,12 @@ DECLARE
     v_part bigint := (SELECT p.id FROM flows f JOIN parts p ON p.flow = f.number
                        WHERE f.id = p_flow AND NOT f.gone AND p.number = p_part);
 BEGIN
+    IF v_part IS NULL THEN
+        -- A flow that was added to another one.
+        v_part := (SELECT p.id FROM parts a JOIN flows f ON f.number = a.flow AND NOT f.gone
+                     JOIN parts p ON p.flow = a.flow AND p.number = a.added_first + p_part
+                    WHERE a.added_id = p_flow);
+    END IF;
     -- Line by line: the index has them in order within each.
     RETURN QUERY
     SELECT j.seq, j.id, j.state, j.ready IS NOT DISTINCT FROM 4, j.result, j.error_kind,

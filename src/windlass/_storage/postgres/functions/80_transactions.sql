@@ -47,6 +47,7 @@ DECLARE
     v_keep boolean := (v_request ->> 'keep')::boolean;
     v_job record;
     v_left integer[];
+    v_left_out text[] := '{}';
     v_added bigint[] := '{}';
 BEGIN
     SELECT j.state, j.claim_number, j.queue, j.task, j.worker, j.due, j.started_at, j.key,
@@ -82,15 +83,24 @@ BEGIN
         ARRAY[array_position(finishing_verbs(), 'succeed')],
         ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
         ARRAY[width_bucket(span_us(v_job.started_at, v_now), bucket_bottoms())]);
-    IF v_request ->> 'then' IS NOT NULL
-       AND (v_job.part IS NULL OR members_cancelled(ARRAY[v_seq]) = '{}') THEN
+    IF v_request ->> 'then' IS NOT NULL AND v_job.part IS NOT NULL
+       AND members_cancelled(ARRAY[v_seq]) <> '{}' THEN
+        v_left_out := ARRAY(SELECT j.job ->> 'id' FROM listed_jobs(v_request -> 'then') AS j (job));
+    ELSIF v_request ->> 'then' IS NOT NULL THEN
         v_left := ARRAY(
             SELECT i.place FROM insert_listed(
                 v_now, NULL, (SELECT json_agg(j.job ORDER BY j.n)
                                 FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)),
                 p_repeats => true) AS i
              WHERE i.replaced IS NOT NULL);
+        v_left_out := ARRAY(
+            SELECT j.job ->> 'id'
+              FROM listed_jobs(v_request -> 'then') WITH ORDINALITY AS j (job, n)
+             WHERE j.n = ANY (v_left));
         v_added := join_parts(ARRAY[v_request ->> 'then'], ARRAY[v_job.part], v_left, true);
+    END IF;
+    IF v_request ->> 'flows' IS NOT NULL THEN
+        v_left_out := v_left_out || add_flows(ARRAY[v_request ->> 'flows'], ARRAY[v_job.part]);
     END IF;
     IF v_job.part IS NOT NULL THEN
         -- The part is not locked here: `ended_for_user`, or the next claim, counts.
@@ -99,7 +109,7 @@ BEGIN
             array_fill(NULL::integer, ARRAY[cardinality(v_added)]) || 0,
             array_fill(1, ARRAY[cardinality(v_added)]) || 2);
     END IF;
-    RETURN NULL;
+    RETURN CASE WHEN v_left_out <> '{}' THEN array_to_json(v_left_out)::text END;
 END $$;
 
 -- Units of limits that came back unheard, because their jobs were finished, with success, in

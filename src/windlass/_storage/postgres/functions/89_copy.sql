@@ -47,12 +47,12 @@ BEGIN
           FROM json_populate_recordset(NULL::flows, p_flows::json) WITH ORDINALITY AS t
     ), stored AS (
         INSERT INTO flows (id, state, cancelled, holds_key, created_at, ended_at, expires, expires_at,
-                           attend_at, name, key, tenant, sealed)
+                           attend_at, name, key, tenant, sealed, grown)
         SELECT a.id, a.state, a.cancelled, a.holds, a.created_at, a.ended_at, a.expires,
                a.expires_at,
                CASE WHEN a.state > 0 THEN NULL WHEN a.cancelled THEN '-infinity'
                     ELSE a.expires_at END,
-               a.name, a.key, a.tenant, a.sealed
+               a.name, a.key, a.tenant, a.sealed, a.grown
           FROM asked a ORDER BY a.ordinality
         ON CONFLICT (id) DO NOTHING
         RETURNING number, id
@@ -61,7 +61,9 @@ BEGIN
           FROM json_to_recordset(p_parts::json) AS t (
                    flow integer, number integer, kind smallint, on_failed boolean, due boolean,
                    told_over boolean, told_broken boolean, told_unneeded boolean,
-                   waiting integer, broken integer, unneeded integer, name text, task text,
+                   waiting integer, broken integer, unneeded integer, adding integer,
+                   added_broken integer, rank bigint, added_id uuid, added_first integer,
+                   counts_for integer, name text, task text,
                    after integer[], strict boolean[], feeds integer[], feeds_strict boolean[],
                    total integer, open integer, blocked integer, succeeded integer,
                    failed integer, cancelled integer, stopped integer, skipped integer)
@@ -69,11 +71,12 @@ BEGIN
           JOIN stored s ON s.id = a.id
     ), made AS (
         INSERT INTO parts (flow, flow_id, number, kind, failed, due, told_over, told_broken,
-                           told_unneeded, waiting, broken, unneeded, name, task, after, strict,
-                           feeds, feeds_strict)
+                           told_unneeded, waiting, broken, unneeded, adding, added_broken, rank,
+                           added_id, added_first, counts_for, name, task, after, strict, feeds,
+                           feeds_strict)
         SELECT p.stored_flow, p.flow_id, p.number, p.kind, p.on_failed, p.due,
                p.told_over, p.told_broken, p.told_unneeded, p.waiting, p.broken, p.unneeded,
-               p.name, p.task, p.after, p.strict, p.feeds, p.feeds_strict
+               p.adding, p.added_broken, p.rank, p.added_id, p.added_first, p.counts_for, p.name, p.task, p.after, p.strict, p.feeds, p.feeds_strict
           FROM parts_of p ORDER BY p.stored_flow, p.number
         RETURNING id, flow, number
     ), counted AS (

@@ -11,6 +11,7 @@ import msgspec
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.state import FINISHING, Verb
 from windlass._core.job.transition import Transition
+from windlass._storage.postgres.flows.new_flows import user_flow_of
 from windlass._storage.postgres.io.rows import stored_span, stored_text
 from windlass._storage.postgres.jobs.job_json import job_json_of
 from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
@@ -21,6 +22,7 @@ __all__ = [
     "answers_of",
     "by_seq",
     "cooldown_args",
+    "flow_args",
     "frame_args",
     "metadata_args",
     "start_args",
@@ -58,6 +60,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
             or transition.keep is not keep
             or (keep and transition.result != result)
             or transition.then
+            or transition.flows
             or transition.metadata
         ):
             return None
@@ -159,6 +162,18 @@ def metadata_args(transitions: Sequence[Transition]) -> list[str | None] | None:
     if not any(transition.metadata for transition in transitions):
         return None
     return [metadata_text(transition.metadata) for transition in transitions]
+
+
+def flow_args(transitions: Sequence[Transition], at: datetime | None) -> list[str | None] | None:
+    """``p_flows``: the flows that successes add; None: there are none."""
+    if not any(transition.flows for transition in transitions):
+        return None
+    return [
+        _encode([user_flow_of(flow, at, None) for flow in transition.flows]).decode()
+        if transition.flows
+        else None
+        for transition in transitions
+    ]
 
 
 def _cools(transition: Transition) -> str | None:

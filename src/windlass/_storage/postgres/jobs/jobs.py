@@ -22,6 +22,7 @@ from windlass._storage.postgres.jobs.apply import (
     answers_of,
     by_seq,
     cooldown_args,
+    flow_args,
     frame_args,
     metadata_args,
     start_args,
@@ -258,6 +259,7 @@ class PostgresJobs:
                 frame_args(ordered),
                 start_args(ordered),
                 metadata_args(ordered),
+                flow_args(ordered, now),
             )
             try:
                 ((at, left_out, *answers),) = await self._db.fetch(

@@ -34,7 +34,8 @@ SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, ex
 
 -- name: parts
 SELECT p.flow, p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
-       c.blocked, c.open, c.succeeded, c.failed, c.cancelled, c.stopped, c.skipped
+       c.blocked, c.open, c.succeeded, c.failed, c.cancelled, c.stopped, c.skipped, p.added_id,
+       p.added_first, p.counts_for
   FROM windlass.parts p JOIN windlass.part_counts c ON c.part = p.id
  WHERE p.flow = ANY ($1::bigint[]) ORDER BY p.flow, p.number;
 

@@ -38,7 +38,8 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
 -- name: apply
 SELECT at, left_out, verdicts, verbs, cool_untils, cooleds
   FROM windlass.apply_transitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                                  $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
+                                  $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
+                                  p_flows => $26);
 
 -- name: succeed
 -- The last column: whether the end of these jobs may make others ready, by a limit, their queue or their

@@ -6,7 +6,7 @@ JSON text in, one text out. Nothing of ours has to be open for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -15,7 +15,7 @@ import msgspec
 from windlass._core.flows.flow import NewFlow
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.job.transition import Transition
-from windlass._storage.postgres.flows.new_flows import user_flow_of
+from windlass._storage.postgres.flows.new_flows import UserFlow, user_flow_of
 from windlass._storage.postgres.io.database import PostgresDatabase, channel_of, quoted_schema
 from windlass._storage.postgres.jobs.insert import check_size, insert_answers
 from windlass._storage.postgres.jobs.job_json import JobJson, job_json_of
@@ -60,6 +60,7 @@ _ENDED = "SELECT what, at FROM windlass.ended_for_user($1, $2, $3, $4, $5)"
 
 _encode = msgspec.json.encode
 _started = msgspec.json.Decoder(tuple[FlowId, bool, bool]).decode
+_left_out = msgspec.json.Decoder(list[JobId]).decode
 _holders = msgspec.json.Decoder(dict[int, tuple[str, bool]]).decode
 
 
@@ -80,6 +81,7 @@ class _Finish(msgspec.Struct, frozen=True):
     result: bytes | None
     keep: bool
     then: Sequence[JobJson] | None
+    flows: Sequence[UserFlow] | None
     metadata: str | None
 
 
@@ -128,15 +130,17 @@ class UserTransactions:
             answer = run_statement_sync(connection, self._start, request, doing="start")
         return StartedFlow(*_started(answer or ""))
 
-    async def finish(self, connection: UserConnection, transition: Transition) -> None:
+    async def finish(self, connection: UserConnection, transition: Transition) -> Collection[JobId]:
         request = self._finishing(transition)
         with self._translated(transition):
-            await run_statement(connection, self._finish, request, doing="finish")
+            answer = await run_statement(connection, self._finish, request, doing="finish")
+        return _left_out(answer) if answer else ()
 
-    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
+    def finish_sync(self, connection: UserConnection, transition: Transition) -> Collection[JobId]:
         request = self._finishing(transition)
         with self._translated(transition):
-            run_statement_sync(connection, self._finish, request, doing="finish")
+            answer = run_statement_sync(connection, self._finish, request, doing="finish")
+        return _left_out(answer) if answer else ()
 
     def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
         return call_on_commit(connection, callback)
@@ -167,6 +171,7 @@ class UserTransactions:
             result=transition.result,
             keep=transition.keep,
             then=[job_json_of(skip_if_key_held(job)) for job in transition.then] or None,
+            flows=[user_flow_of(flow, self._instant(), None) for flow in transition.flows] or None,
             metadata=metadata_text(transition.metadata),
         )
         return _encode(order).decode()

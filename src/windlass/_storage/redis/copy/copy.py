@@ -27,8 +27,7 @@ from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.layout import COUNTED, MEMBERSHIP, VERBS
 from windlass._storage.redis.io.records import StateRecord, attempt_of, state_record_of
 from windlass._storage.redis.io.scripts import script
-from windlass._storage.redis.jobs.apply import as_text
-from windlass._storage.redis.jobs.insert import require_limits
+from windlass._storage.redis.jobs.insert import as_text, require_limits
 from windlass._storage.redis.jobs.request import decode_request
 from windlass._storage.redis.journal import chunks_of, event_bytes
 from windlass._storage.redis.queues import settings_text

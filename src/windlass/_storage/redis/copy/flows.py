@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord
-from windlass._core.flows.part import standings
+from windlass._core.flows.part import firsts_of, standings
 from windlass._core.job.job import JobId
 from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember, StoredJob
@@ -21,8 +21,7 @@ from windlass._storage.redis.flows.records import (
     plan_record,
 )
 from windlass._storage.redis.io.layout import MEMBERSHIP
-from windlass._storage.redis.jobs.apply import as_text
-from windlass._storage.redis.jobs.insert import due_bytes
+from windlass._storage.redis.jobs.insert import as_text, due_bytes
 from windlass._storage.redis.jobs.request import is_blocked, place_of
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.restored_job import asked_of
@@ -72,13 +71,13 @@ def packed_member(stored: StoredJob) -> dict[str, object] | None:
 def packed_flow(graph: FlowGraph) -> Sequence[object]:
     """Return a flow with its parts, each a key and a value."""
     uid = id_of(JobId(graph.flow.id))
-    where = standings(graph.flow, graph.parts)
+    where, firsts = standings(graph.flow, graph.parts), firsts_of(graph.parts)
     feeds = [b""] * len(graph.parts)
     records: list[msgspec.Raw] = []
     plans: list[msgspec.Raw] = []
-    for part, standing in zip(graph.parts, where, strict=True):
+    for part, standing, first in zip(graph.parts, where, firsts, strict=True):
         key = as_text(part_key(uid, part.number))
-        records += (key, as_text(part_record(part, standing)))
+        records += (key, as_text(part_record(part, standing, first)))
         plans += (key, as_text(plan_record(part)))
         for edge in part.after:
             feeds[edge.part] += _FEED.pack(part.number, edge.strict)
@@ -88,7 +87,9 @@ def packed_flow(graph: FlowGraph) -> Sequence[object]:
         if fed
         for text in (as_text(part_key(uid, number)), as_text(fed))
     ]
-    return ("flow", _flow(graph.flow, uid, len(graph.parts)), records, plans, followers)
+    grown = any(part.added is not None for part in graph.parts)
+    flow = {**_flow(graph.flow, uid, len(graph.parts)), "grown": grown}
+    return ("flow", flow, records, plans, followers)
 
 
 def _flow(flow: FlowRecord, uid: bytes, size: int) -> dict[str, object]:

@@ -26,7 +26,7 @@ from windlass._storage.redis.io.layout import (
     VERB_CODES,
 )
 from windlass._storage.redis.io.records import attempt_record, error_bytes
-from windlass._storage.redis.jobs.apply import as_text
+from windlass._storage.redis.jobs.insert import as_text
 from windlass._storage.redis.jobs.request import request_record
 from windlass._storage.redis.journal import chunk_bytes
 from windlass._storage.shared.restored_job import asked_of

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass._core.flows.flow import (
     SEALED_FOR,
+    AddedFlow,
     Edge,
     FlowRecord,
     FlowState,
@@ -25,8 +26,7 @@ from windlass._core.job.state import State
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.flows import FlowGraph, Member
 from windlass._storage.redis.io.records import optional_instant, settled_of
-from windlass._storage.redis.jobs.apply import as_text
-from windlass._storage.redis.jobs.insert import insert_args
+from windlass._storage.redis.jobs.insert import as_text, insert_args
 from windlass._storage.shared.job_ids import id_of
 
 __all__ = [
@@ -49,7 +49,7 @@ _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
 _NEVER = -1
 _SEALED_FOR = span_us(SEALED_FOR)
 
-_PART = struct.Struct(">BBBB8I3I")
+_PART = struct.Struct(">BBBB8I5I2I")
 _NUMBER = struct.Struct(">I")
 _KEY = struct.Struct(">16sI")
 _COUNTS: Final = (
@@ -78,10 +78,20 @@ class _FlowRow(msgspec.Struct, array_like=True):
     size: int
     lasts: int
     sealed: bool
+    grown: bool = False
+
+
+class _PartPlan(msgspec.Struct, array_like=True):
+    """The facts about a part that do not change."""
+
+    name: str
+    task: str
+    after: list[tuple[int, bool]]
+    added: tuple[str, int, int] | None = None
 
 
 _decode_flow = msgspec.msgpack.Decoder(_FlowRow).decode
-_decode_plan = msgspec.msgpack.Decoder(tuple[str, str, list[tuple[int, bool]]]).decode
+_decode_plan = msgspec.msgpack.Decoder(_PartPlan).decode
 
 
 def part_key(flow: bytes, part: int) -> bytes:
@@ -120,18 +130,24 @@ def _asked(part: NewPart) -> tuple[object, ...]:
     return (part.name, _KIND_CODES[part.kind], part.task, int(part.when == "failed"), edges)
 
 
-def part_record(part: PartRecord, standing: PartStanding) -> bytes:
-    """Return a part as it is stored."""
+def part_record(part: PartRecord, standing: PartStanding, first: int) -> bytes:
+    """Return a part as it is stored. ``first``: see shared/parts.lua."""
     told = sum(fact << at for at, fact in enumerate(standing.told))
     counts = (getattr(part, name) for name in _COUNTS)
     gate = msgspec.structs.astuple(standing.gate)
     on_failure = part.when == "failed"
-    return _PART.pack(_KIND_CODES[part.kind], on_failure, told, standing.due, *counts, *gate)
+    counts_for = 0 if part.added is None else part.added.counts_for + 1
+    flags = (_KIND_CODES[part.kind], on_failure, told, standing.due)
+    return _PART.pack(*flags, *counts, *gate, first, counts_for)
 
 
 def plan_record(part: PartRecord) -> bytes:
     """Return what does not change about a part as it is stored."""
-    return _pack((part.name, part.task, [(edge.part, edge.strict) for edge in part.after]))
+    added = part.added
+    plan = (part.name, part.task, [(edge.part, edge.strict) for edge in part.after])
+    if added is None:
+        return _pack(plan)
+    return _pack((*plan, (added.id, added.first, added.counts_for)))
 
 
 # --- out --------------------------------------------------------------------------------------
@@ -167,16 +183,24 @@ def _parts_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:
     """Yield the parts of a flow, from their records and plans."""
     rows = zip(_PART.iter_unpack(parts), plans, strict=True)
     for number, ((kind, on_failure, _, _, *numbers), plan) in enumerate(rows):
-        name, task, after = _decode_plan(plan)
+        asked = _decode_plan(plan)
         yield PartRecord(
             number=number,
-            name=name,
+            name=asked.name,
             kind=_KINDS[kind],
-            task=task,
+            task=asked.task,
             when="failed" if on_failure else "succeeded",
-            after=tuple(Edge(part, strict) for part, strict in after),
+            after=tuple(Edge(part, strict) for part, strict in asked.after),
+            added=_added_of(asked),
             **dict(zip(_COUNTS, numbers, strict=False)),
         )
+
+
+def _added_of(plan: _PartPlan) -> AddedFlow | None:
+    if plan.added is None:
+        return None
+    flow, first, counts_for = plan.added
+    return AddedFlow(FlowId(flow), first, counts_for)
 
 
 def graph_of(uid: bytes, reply: Sequence[bytes]) -> FlowGraph:

@@ -88,7 +88,10 @@ Flows. A part is its flow's id and its number in 4 bytes
     flows_ended:<state> ZSET  flow by the instant it ended; the state as flows.lua numbers them
     flows_deleted    HASH     flow -> number of its parts: the rest of it is being deleted
     parts            HASH     part -> what it counts: see shared/parts.lua and shared/flows.lua
-    plans            HASH     part -> msgpack [name, task, [[part it waits for, strict], ...]]
+    plans            HASH     part -> msgpack [name, task, [[part it waits for, strict], ...]]; of
+                              the join of an added flow then [its id, its first part, the part
+                              that it counts for]
+    flows_added      HASH     flow that was added to another one -> its first part there
     feeds            HASH     part -> the parts that wait for it, each as number and strict
                               (``>IB``)
     members:<part>   ZSET     id by job number; with 'a' after it, if a member has added it

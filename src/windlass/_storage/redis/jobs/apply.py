@@ -14,9 +14,11 @@ from windlass._core.job.state import FAILURE_VERBS, FINISHING, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
+from windlass._storage.redis.flows.records import start_args
 from windlass._storage.redis.io.layout import VERB_CODES
 from windlass._storage.redis.io.records import error_bytes
 from windlass._storage.redis.jobs import insert
+from windlass._storage.redis.jobs.insert import as_text
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.stored_text import metadata_text
@@ -26,7 +28,6 @@ __all__ = [
     "ApplyBatch",
     "apply_answers",
     "apply_batch_of",
-    "as_text",
     "transition_bytes",
 ]
 
@@ -36,7 +37,6 @@ AnswerOrder = Sequence[int] | None
 _CLAIM = struct.Struct(">16sId")
 _BY = struct.Struct(">cH")
 _RESULT = struct.Struct(">BI")
-_STR32 = struct.Struct(">BI")
 _NOBODY = b"\0" * 16
 _NONE = -1
 
@@ -112,6 +112,7 @@ def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Sec
             and not transition.lost
             and not transition.solo
             and not transition.then
+            and not transition.flows
             and not transition.metadata
         ):
             keep = transition.keep
@@ -181,13 +182,9 @@ def transition_bytes(transition: Transition) -> bytes:
             "" if error is None else frame_of(error.traceback),
             transition.started,
             metadata_text(transition.metadata) or "",
+            [[as_text(part) for part in start_args(flow)] for flow in transition.flows] or False,
         )
     )
-
-
-def as_text(value: bytes) -> msgspec.Raw:
-    """Bytes as msgpack text: Lua's strings are bytes, and its decoder knows no other kind."""
-    return msgspec.Raw(_STR32.pack(0xDB, len(value)) + value)
 
 
 def apply_answers(reply: Sequence[Any], order: AnswerOrder) -> Applied:

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.unique import OnConflict
 from windlass._core.values.instants import LAST_US, span_us, to_us
@@ -13,9 +15,17 @@ from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.redis.jobs.request import request_record
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
-__all__ = ["due_bytes", "insert_answers", "insert_args", "require_limits", "require_stored"]
+__all__ = [
+    "as_text",
+    "due_bytes",
+    "insert_answers",
+    "insert_args",
+    "require_limits",
+    "require_stored",
+]
 
 _HEAD = struct.Struct(">BqqB")
+_STR32 = struct.Struct(">BI")
 _NOW, _AFTER, _AT = range(3)
 _NEVER = -1
 _ID = 16
@@ -90,3 +100,8 @@ def _inserted(job: JobId, said: bytes, unsure: bool) -> Inserted:  # noqa: FBT00
     if len(said) == _EXPIRED + _ID:
         return Inserted(job, created=True, expired=JobId(said[_EXPIRED:].hex()))
     return Inserted(JobId(said[:_ID].hex()), created=False, replaced=len(said) > _ID)
+
+
+def as_text(value: bytes) -> msgspec.Raw:
+    """Bytes as msgpack text: Lua's strings are bytes, and its decoder knows no other kind."""
+    return msgspec.Raw(_STR32.pack(0xDB, len(value)) + value)

@@ -1,6 +1,6 @@
 -- FlowStore.graph.
 -- ARGV: id. Answer: its record, the records of its parts one after the other, then of each msgpack [name, task,
--- what it waits for]; nothing if it is not stored.
+-- what it waits for, what it was added as]; nothing if it is not stored.
 -- use: flows
 -- reads only
 
@@ -8,13 +8,11 @@ local flow = flows.get(ARGV[1])
 if not flow then
   return {}
 end
-local keys = {}
-for number = 0, flow.size - 1 do
-  keys[#keys + 1] = flows.part_key(flow.id, number)
+local keys, records = {}, {}
+for i, part in ipairs(flows.all_parts(flow)) do
+  keys[i], records[i] = part.key, flows.pack_part(part)
 end
-local answer = {
-  redis.call('HGET', prefix .. 'flows', flow.id), table.concat(read_all('HMGET', prefix .. 'parts', keys)),
-}
+local answer = { redis.call('HGET', prefix .. 'flows', flow.id), table.concat(records) }
 for _, plan in ipairs(read_all('HMGET', prefix .. 'plans', keys)) do
   answer[#answer + 1] = plan
 end

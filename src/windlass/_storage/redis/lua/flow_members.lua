@@ -6,6 +6,11 @@
 -- reads only
 
 local part, limit = ARGV[1], tonumber(ARGV[3])
+local joined = redis.call('HGET', prefix .. 'flows_added', string.sub(part, 1, 16))
+if joined then -- a flow that was added to another one
+  local first, number = struct.unpack('>I4', joined, 17), struct.unpack('>I4', part, 17)
+  part = string.sub(joined, 1, 16) .. struct.pack('>I4', first + number)
+end
 local some = redis.call(
   'ZRANGEBYSCORE', prefix .. 'members:' .. part, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, limit
 )

@@ -63,6 +63,11 @@ local function delete_flow(id, size, most)
     redis.call('ZREM', prefix .. 'settle', key)
     redis.call('HDEL', prefix .. 'parts', key)
     redis.call('HDEL', prefix .. 'feeds', key)
+    local plan = redis.call('HGET', prefix .. 'plans', key)
+    local added = plan and cmsgpack.unpack(plan)[4]
+    if added then
+      redis.call('HDEL', prefix .. 'flows_added', flows.unhex(added[1]))
+    end
     redis.call('HDEL', prefix .. 'plans', key)
     redis.call('DEL', prefix .. 'stopped:' .. key, prefix .. 'skipped:' .. key, prefix .. 'blocked:' .. key)
   end

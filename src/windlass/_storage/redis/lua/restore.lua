@@ -52,6 +52,10 @@ function restore.flow(thing)
   wide('HSET', prefix .. 'plans', plans, 2)
   wide('HSET', prefix .. 'feeds', feeds, 2)
   for at = 1, #records, 2 do
+    local added = cmsgpack.unpack(plans[at + 1])[4]
+    if added then
+      redis.call('HSET', prefix .. 'flows_added', flows.unhex(added[1]), flows.part_key(flow.id, added[2]))
+    end
     local part = flows.unpack_part(records[at], records[at + 1])
     if part.due == 1 then
       redis.call('ZADD', prefix .. 'settle', flow.number, part.key)

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from windlass._core.flows.flow import FlowRecord, FlowState
-from windlass._core.flows.part import Counts, standings
+from windlass._core.flows.part import Counts, ranks_of, standings
 from windlass._core.job.job import FlowId, FlowPlace, JobId
 from windlass._core.values.instants import LAST_US, instant_of, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember, StoredJob
@@ -20,7 +20,7 @@ from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.flows import read_graph
 from windlass._storage.sqlite.flows.parts import BLOCKED, SKIPPED, STOPPED
 from windlass._storage.sqlite.flows.settle import sweep_from_start
-from windlass._storage.sqlite.flows.start import add_edges, timing_text
+from windlass._storage.sqlite.flows.start import add_edges, added_values, stored_kind, timing_text
 from windlass._storage.sqlite.io.rows import NEVER, Row, fetch, value_of
 
 __all__ = ["MemberPlaces", "dump_flows", "held_of", "known_flows", "restore_flow"]
@@ -28,7 +28,7 @@ __all__ = ["MemberPlaces", "dump_flows", "held_of", "known_flows", "restore_flow
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _DUMPED, _STORED = _SQL["dumped"], _SQL["stored"]
 _RESTORE_FLOW, _RESTORE_PART = _SQL["restore_flow"], _SQL["restore_part"]
-_PART_AT, _NOTE_GIVEN = _SQL["part_at"], _SQL["note_given"]
+_PART_AT, _NOTE_GIVEN, _NOTE_ADDED = _SQL["part_at"], _SQL["note_given"], _SQL["note_added"]
 
 _COUNTS = Counts.__struct_fields__
 _HELD = {None: BLOCKED, "stopped": STOPPED, "skipped": SKIPPED}
@@ -81,18 +81,20 @@ def restore_flow(connection: apsw.Connection, graph: FlowGraph) -> bool:
     if not connection.changes():
         return False
     number = connection.last_insert_rowid()
-    where = standings(flow, graph.parts)
+    where, ranks = standings(flow, graph.parts), ranks_of(graph.parts)
+    firsts = (part.added.first for part in graph.parts if part.added is not None)
+    joined = min(firsts, default=len(graph.parts))  # from here on, parts of added flows
     connection.executemany(
         _RESTORE_PART,
         [
             (
-                *(number, part.number, part.name, part.kind.value, part.task, part.when),
+                *(number, part.number, part.name, stored_kind(part), part.task, part.when),
                 *(getattr(part, name) for name in _COUNTS),
                 *msgspec.structs.astuple(gate),
-                *map(int, told),
-                int(due),
+                *(*map(int, told), int(due), rank, *added_values(part)),
+                0 if part.number >= joined else None,
             )
-            for part, (gate, told, due) in zip(graph.parts, where, strict=True)
+            for part, (gate, told, due), rank in zip(graph.parts, where, ranks, strict=True)
         ],
     )
     add_edges(connection, number, graph.parts)
@@ -141,6 +143,7 @@ class MemberPlaces:
         """Note the number of a member. Those behind the last given one were added."""
         if not place.added:
             self._connection.execute(_NOTE_GIVEN, (self._part(place), seq))
+            self._connection.execute(_NOTE_ADDED, (self._part(place), seq))
 
     def _part(self, place: FlowPlace) -> int:
         key = (place.flow, place.part)

@@ -11,6 +11,7 @@ import apsw
 import msgspec
 
 from windlass._core.flows.flow import (
+    AddedFlow,
     Edge,
     FlowRecord,
     FlowState,
@@ -254,8 +255,9 @@ def read_graph(connection: apsw.Connection, wanted: FlowId) -> FlowGraph | None:
 
 
 def _part(row: Row, after: tuple[Edge, ...]) -> PartRecord:
-    number, name, kind, task, when, total, blocked, open_, *ended = row
+    number, name, kind, task, when, total, blocked, open_, *ended = row[:13]
     succeeded, failed, cancelled, stopped, skipped = ended
+    added_id, first_part, counts_for = row[13:]
     return PartRecord(
         number=number,
         name=name,
@@ -271,6 +273,9 @@ def _part(row: Row, after: tuple[Edge, ...]) -> PartRecord:
         cancelled=cancelled,
         stopped=stopped,
         skipped=skipped,
+        added=None
+        if added_id is None
+        else AddedFlow(FlowId(added_id.hex()), first_part, counts_for),
     )
 
 

@@ -28,12 +28,13 @@ __all__ = ["BLOCKED", "SKIPPED", "STOPPED", "CountedPart", "PartChanges", "Place
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _PARTS, _FOLLOWERS, _STORE = _SQL["parts"], _SQL["followers"], _SQL["store_part"]
+_NUMBERED = _SQL["part_of_number"]
 _END_FLOW, _RUN_AGAIN, _PLACES = _SQL["end_flow"], _SQL["run_again"], _SQL["places"]
 
 BLOCKED, STOPPED, SKIPPED = 1, 2, 3
 """The column ``flow_state`` of jobs."""
 
-_COUNTS, _GATE, _TOLD = slice(5, 13), slice(13, 16), slice(16, 19)
+_COUNTS, _GATE, _TOLD = slice(5, 13), slice(13, 18), slice(18, 21)
 """Columns of ``part_columns`` in flows.sql."""
 
 
@@ -53,6 +54,12 @@ class CountedPart(msgspec.Struct, eq=False):
     """Its flow is."""
     held: bool
     """Its flow is sealed, and not cancelled: nothing of it may happen."""
+    rank: int
+    """Its place in the order of the graph."""
+    counts_for: int | None
+    """The number of the part that it counts for, as the join of an added flow."""
+    started: int
+    """The start of its flow."""
 
     @classmethod
     def of(cls, row: Row) -> CountedPart:
@@ -66,9 +73,10 @@ class CountedPart(msgspec.Struct, eq=False):
             Counts(*row[_COUNTS]),
             Gate(*row[_GATE]),
             Tidings(*map(bool, row[_TOLD])),
-            bool(row[19]),
-            bool(row[20]),
-            bool(row[21]) and not row[20],
+            bool(row[21]),
+            bool(row[22]),
+            bool(row[23]) and not row[22],
+            *row[24:27],
         )
 
     @property
@@ -87,12 +95,11 @@ class CountedPart(msgspec.Struct, eq=False):
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""
-        gate = self.gate
-        self.gate = Gate(
-            gate.waiting - (after.over - before.over),
-            gate.broken + strict * (after.broken - before.broken),
-            gate.unneeded + strict * (after.unneeded - before.unneeded),
-        )
+        self.gate.learn(before, after, strict=strict)
+
+    def learn_added(self, before: Tidings, after: Tidings) -> None:
+        """Count what a flow that its jobs added tells now, in place of what it told."""
+        self.gate.learn_added(before, after)
 
     def tell(self) -> tuple[Tidings, Tidings]:
         """Return what those that wait for it knew, and what they must know now."""
@@ -145,9 +152,9 @@ class PartChanges:
     def store(self) -> None:
         """Pass on what has changed, as far as parts without jobs pass it on themselves, and write.
 
-        Numbers rise along the edges: a part is looked at when all before it were.
+        Ranks rise along the edges: a part is looked at when all before it were.
         """
-        heap = [(row.flow, row.number, row.id) for row in self._changed.values()]
+        heap = [(row.flow, row.rank, row.id) for row in self._changed.values()]
         heap.sort()
         while heap:
             *_, part = heappop(heap)
@@ -160,13 +167,24 @@ class PartChanges:
                 continue
             if row.kind is PartKind.END:
                 self._end(row, after)
+            told: list[CountedPart] = []
             for follower, strict in self._followers(row):
                 follower.learn(before, after, strict=strict)
-                if follower.id not in self._changed:
-                    heappush(heap, (follower.flow, follower.number, follower.id))
-                    self._changed[follower.id] = follower
+                told.append(follower)
+            if row.counts_for is not None:
+                told.append(self._numbered(row.flow, row.counts_for))
+                told[-1].learn_added(before, after)
+            for other in told:
+                if other.id not in self._changed:
+                    heappush(heap, (other.flow, other.rank, other.id))
+                    self._changed[other.id] = other
         self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
         self._changed.clear()
+
+    def _numbered(self, flow: int, number: int) -> CountedPart:
+        """Return a part by its number."""
+        (row,) = fetch(self._connection, _NUMBERED, (flow, number))
+        return self._parts.setdefault(row[0], CountedPart.of(row))
 
     def _followers(self, part: CountedPart) -> list[tuple[CountedPart, bool]]:
         found: list[tuple[CountedPart, bool]] = []

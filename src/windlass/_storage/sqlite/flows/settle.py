@@ -138,7 +138,7 @@ def _settle_part(
         done = _block_again(connection, changes, part, limit, now)
     elif decision is Decision.OPEN:
         rows = _members(connection, part, BLOCKED, limit)
-        connection.execute(_PLACE, (_seqs(rows), now, LAST_US))
+        connection.execute(_PLACE, (_seqs(rows), now, LAST_US, part.started))
         changes.add(part.id, blocked=-len(rows))
         done = len(rows)
     else:

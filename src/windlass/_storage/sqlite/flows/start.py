@@ -9,8 +9,8 @@ from itertools import groupby
 import apsw
 import msgspec
 
-from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartRecord
-from windlass._core.flows.part import Decision, Gate, decide
+from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartKind, PartRecord
+from windlass._core.flows.part import Decision, Gate, decide, ranks_of
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
 from windlass._storage.protocol.copy import HeldMember
@@ -30,7 +30,18 @@ from windlass._storage.sqlite.jobs.unique_keys import find_holder, take_key
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 from windlass.errors import IdConflict, KeyConflict
 
-__all__ = ["add_edges", "extend_flow", "start_flows", "timing_text"]
+__all__ = [
+    "Members",
+    "add_edges",
+    "add_parts",
+    "added_values",
+    "extend_flow",
+    "find_stored",
+    "start_flow",
+    "start_flows",
+    "stored_kind",
+    "timing_text",
+]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
@@ -56,15 +67,15 @@ def start_flows(
     lanes = LaneChanges(connection)
     answers: list[StartedFlow] = []
     for flow in flows:
-        stored = _stored(connection, flow)
+        stored = find_stored(connection, flow)
         if stored is None:
-            _start(connection, flow, lanes, now)
+            start_flow(connection, flow, lanes, now)
         answers.append(stored or StartedFlow(flow.id, created=True))
     lanes.settle()
     return answers
 
 
-def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
+def find_stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
     """Return the answer to a flow that is not to be stored."""
     if first(connection, _STORED, (id_of(JobId(flow.id)),)) is not None:
         return StartedFlow(flow.id, created=True, repeated=True)
@@ -72,7 +83,8 @@ def _stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | None:
     return None if holder is None else StartedFlow(FlowId(holder), created=False)
 
 
-def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
+def start_flow(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:
+    """Store a flow that is new, with its parts and jobs."""
     require_limits(connection, [job for _, job in flow.jobs])
     expires = None if flow.expires is None else min(span_us(flow.expires), LAST_US)
     expires_at = _us_after(now, span_us(SEALED_FOR) if flow.sealed else expires)
@@ -81,9 +93,9 @@ def _start(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: 
     connection.execute(_ADD_FLOW, about)
     number = connection.last_insert_rowid()
     open_ = [not flow.sealed and _is_open(part) for part in flow.parts]
-    _add_parts(connection, number, flow, open_)
+    add_parts(connection, number, flow, open_, ranks_of(flow.parts))
     ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
-    members = _Members(connection, lanes, now)
+    members = Members(connection, lanes, now)
     members.store_all(flow.jobs, ids, open_)
     connection.execute(_NOTE_LAST, (number,))
     with_jobs = {part for part, _ in flow.jobs}
@@ -120,7 +132,7 @@ def extend_flow(
         return not cancelled
     require_limits(connection, [job for _, job in jobs])
     ids = [part for (part,) in fetch(connection, _PART_IDS, (number,))]
-    _Members(connection, LaneChanges(connection), now).store_all(jobs, ids, [False] * len(ids))
+    Members(connection, LaneChanges(connection), now).store_all(jobs, ids, [False] * len(ids))
     counted = Counter(part for part, _ in jobs)
     connection.executemany(_COUNT_NEW, [(ids[part], more) for part, more in counted.items()])
     connection.execute(_NOTE_LAST, (number,))
@@ -138,39 +150,60 @@ def _us_after(now: int, span: int | None) -> int | None:
     return None if span is None else add_clamped_us(now, span)
 
 
-def _add_parts(
-    connection: apsw.Connection, number: int, flow: NewFlow, open_: Sequence[bool]
+def add_parts(
+    connection: apsw.Connection,
+    number: int,
+    flow: NewFlow,
+    open_: Sequence[bool],
+    ranks: Sequence[int],
+    *,
+    start: int = 0,
 ) -> None:
+    """Store the parts of a flow, numbered from ``start`` on. Its jobs name them from 0 on."""
     totals = [0] * len(flow.parts)
     for part, _ in flow.jobs:
         totals[part] += 1
-    counted = [
-        (
-            totals[n],
-            0 if open_[n] else totals[n],
-            len(part.after),
-        )
-        for n, part in enumerate(flow.parts)
-    ]
     connection.executemany(
         _ADD_PART,
         [
-            (number, n, part.name, part.kind.value, part.task, part.when, *counts)
-            for n, (part, counts) in enumerate(zip(flow.parts, counted, strict=True))
+            (
+                *(number, start + n, part.name, stored_kind(part), part.task, part.when),
+                *(totals[n], 0 if open_[n] else totals[n], len(part.after), ranks[n]),
+                *added_values(part),
+                0 if start else None,
+            )
+            for n, part in enumerate(flow.parts)
         ],
     )
-    add_edges(connection, number, flow.parts)
+    add_edges(connection, number, flow.parts, start=start)
+
+
+def stored_kind(part: NewPart | PartRecord) -> str:
+    """Return the kind of a part as it is stored."""
+    return PartKind.JOIN.value if part.kind is PartKind.ADDED else part.kind.value
+
+
+def added_values(part: NewPart | PartRecord) -> Row:
+    """Return the columns of a part that say which added flow it is the join of."""
+    added = part.added
+    if added is None:
+        return (None, None, None)
+    return (id_of(JobId(added.id)), added.first, added.counts_for)
 
 
 def add_edges(
-    connection: apsw.Connection, number: int, parts: Sequence[NewPart | PartRecord]
+    connection: apsw.Connection,
+    number: int,
+    parts: Sequence[NewPart | PartRecord],
+    *,
+    start: int = 0,
 ) -> None:
-    """Store what the parts of a flow wait for."""
+    """Store what the parts of a flow wait for. They are numbered from ``start`` on."""
     connection.executemany(
         _ADD_EDGE,
         [
             (number, n, edge.part, int(edge.strict))
-            for n, part in enumerate(parts)
+            for n, part in enumerate(parts, start)
             for edge in part.after
         ],
     )
@@ -187,7 +220,7 @@ def _refuse(connection: apsw.Connection, jobs: Sequence[NewJob], before: int) ->
     raise IdConflict(JobId(stored))
 
 
-class _Members:
+class Members:
     """Stores jobs in the order given. Neighbours of one kind share a statement."""
 
     def __init__(self, connection: apsw.Connection, lanes: LaneChanges, now: int) -> None:

@@ -19,6 +19,7 @@ from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.sqlite.flows.added import FlowAdditions, FlowToAdd, add_flows
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
 from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
@@ -65,11 +66,15 @@ _counts_of = msgspec.json.Decoder(dict[str, int]).decode
 _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 
 
+_NOTHING_ADDED = FlowAdditions()
+
+
 class _After(msgspec.Struct):
     """The work that is left when all transitions of a call were judged."""
 
     following: list[tuple[NewJob, int | None]] = []
     """Jobs to insert, each with the part that it joins."""
+    flows: list[FlowToAdd] = []
     unstarted: list[tuple[int, str]] = []
     members: list[Finish] = []
     """Finishes of jobs of flows."""
@@ -77,7 +82,7 @@ class _After(msgspec.Struct):
 
 def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transition]) -> Applied:
     """`JobStore.apply` at the instant ``now``."""
-    announced = [job for one in transitions if one.then for job in one.then]
+    announced = [job for one in transitions if one.then or one.flows for job in one.new_jobs]
     if announced:
         require_limits(connection, announced)
     after = _After()
@@ -93,14 +98,15 @@ def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transitio
         ]
     if after.unstarted:
         retake_keys(connection, sorted(after.unstarted), now)
-    if not after.members and not after.following:
+    if not after.members and not after.following and not after.flows:
         return Applied(instant_of(now), answers)
     # After all of them: the follow-up jobs may take keys that any of them released.
     stored = _follow(connection, now, after.following) if after.following else {}
+    added = add_flows(connection, now, after.flows) if after.flows else _NOTHING_ADDED
     if after.members:
-        _end_members(connection, now, after.members, stored)
+        _end_members(connection, now, after.members, stored, added.parts)
     left_out = [job.id for job, _ in after.following if job.id not in stored]
-    return Applied(instant_of(now), answers, left_out)
+    return Applied(instant_of(now), answers, [*left_out, *added.left_out])
 
 
 def _apply(
@@ -130,6 +136,7 @@ def _apply(
             transition.verb is _SUCCEED
             and transition.keep
             and not transition.then
+            and not transition.flows
             and not transition.metadata
             and row[_FREES] != _KEY
             and row[_QUEUE] not in forgivable
@@ -150,6 +157,7 @@ def _apply(
             if verb is transition.verb:
                 part = row[_PART] if verb is _SUCCEED else None
                 after.following.extend((skip_if_key_held(job), part) for job in transition.then)
+                after.flows.extend((flow, row[_PART]) for flow in transition.flows)
     finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
     effects = ApplyEffects(connection, now, finishes, successes) if others else None
     if effects is not None:
@@ -169,9 +177,13 @@ def _end_members(
     now: int,
     members: Sequence[Finish],
     added: Mapping[JobId, int | None],
+    new_parts: Sequence[int],
 ) -> None:
-    """Count members and what they added for their parts, and settle."""
+    """Count members and what they added for their parts, and settle. ``new_parts``: of flows that
+    they added.
+    """
     changes = PartChanges(connection, now)  # behind the insert, which may end other members
+    changes.touch(new_parts)
     ended = Counter((row[_PART], FINISHING[verb]) for verb, row in members)
     changes.load({part for part, _ in ended})
     for joined, number in Counter(added.values()).items():

@@ -30,7 +30,8 @@ UPDATE jobs SET part = ?1
  WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
 -- name: stored
-SELECT 1 FROM flows WHERE id = ?1;
+-- Whether a flow with this id is stored, or was added to another one.
+SELECT 1 FROM flows WHERE id = ?1 UNION ALL SELECT 1 FROM parts WHERE added_id = ?1;
 
 -- name: holder
 -- The running flow that holds a key.
@@ -43,8 +44,31 @@ INSERT INTO flows (id, name, created_at, expires_at, expires, key, tenant, last_
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8);
 
 -- name: add_part
-INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9);
+INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, waiting, rank,
+                   added_id, added_first, counts_for, last_seq)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14);
+
+-- name: adder
+-- Where a member that adds a flow stands: flow, part, its kind, and whether the flow was cancelled.
+SELECT parts.flow, parts.number, parts.kind, flows.cancelled
+  FROM parts JOIN flows ON flows.number = parts.flow WHERE parts.id = ?1;
+
+-- name: next_number
+SELECT max(number) + 1 FROM parts WHERE flow = ?1;
+
+-- name: expect_flow
+-- The part ?2 is not over before a flow that was added.
+UPDATE parts SET adding = adding + 1 WHERE flow = ?1 AND number = ?2;
+
+-- name: any_of
+SELECT EXISTS (SELECT 1 FROM jobs WHERE id IN (SELECT unhex(value) FROM json_each(?1)));
+
+-- name: part_ids_from
+SELECT id FROM parts WHERE flow = ?1 AND number >= ?2 ORDER BY number;
+
+-- name: note_part_last
+UPDATE parts SET last_seq = (SELECT coalesce(max(seq), 0) FROM jobs)
+ WHERE flow = ?1 AND number >= ?2;
 
 -- name: add_edge
 INSERT INTO edges (flow, part, after, strict) VALUES (?1, ?2, ?3, ?4);
@@ -71,16 +95,24 @@ SELECT id FROM parts WHERE flow = ?1 ORDER BY number;
 
 -- part: part_columns
 -- As `CountedPart.of` reads them.
-SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
+SELECT parts.id, parts.flow, parts.number, iif(parts.added_id IS NULL, parts.kind, 'added'),
+       parts.runs_when,
        parts.total, parts.open, parts.blocked, parts.succeeded, parts.failed, parts.cancelled,
        parts.stopped, parts.skipped, parts.waiting, parts.broken, parts.unneeded,
-       parts.tells_over, parts.tells_broken, parts.tells_unneeded, parts.due, flows.cancelled,
-       flows.sealed
+       parts.adding, parts.added_broken, parts.tells_over, parts.tells_broken,
+       parts.tells_unneeded, parts.due, flows.cancelled, flows.sealed, parts.rank,
+       parts.counts_for, flows.created_at
 
 -- name: parts
 -- include: part_columns
   FROM parts JOIN flows ON flows.number = parts.flow
  WHERE parts.id IN (SELECT value FROM json_each(?1));
+
+-- name: part_of_number
+-- The part ?2 of the flow ?1.
+-- include: part_columns
+  FROM parts JOIN flows ON flows.number = parts.flow
+ WHERE parts.flow = ?1 AND parts.number = ?2;
 
 -- name: followers
 -- The parts that wait for the part ?2 of the flow ?1.
@@ -94,8 +126,8 @@ SELECT parts.id, parts.flow, parts.number, parts.kind, parts.runs_when,
 -- name: store_part
 UPDATE parts
    SET total = ?2, open = ?3, blocked = ?4, succeeded = ?5, failed = ?6, cancelled = ?7,
-       stopped = ?8, skipped = ?9, waiting = ?10, broken = ?11, unneeded = ?12, tells_over = ?13,
-       tells_broken = ?14, tells_unneeded = ?15, due = ?16
+       stopped = ?8, skipped = ?9, waiting = ?10, broken = ?11, unneeded = ?12, adding = ?13,
+       added_broken = ?14, tells_over = ?15, tells_broken = ?16, tells_unneeded = ?17, due = ?18
  WHERE id = ?1;
 
 -- name: end_flow
@@ -110,11 +142,11 @@ UPDATE flows SET state = 'running', ended_at = NULL, expires_at = min(?2 + expir
 -- The first part of an ended flow that is to be settled; none: the flow runs.
 SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number
  WHERE flows.number = ?1 AND flows.ended_at IS NOT NULL AND parts.due = 1
- ORDER BY parts.number LIMIT 1;
+ ORDER BY parts.rank LIMIT 1;
 
 -- name: places
 -- Where the jobs of these parts stand, and whether they must not start any more.
-SELECT parts.id, lower(hex(flows.id)), parts.number, flows.last_seq,
+SELECT parts.id, lower(hex(flows.id)), parts.number, coalesce(parts.last_seq, flows.last_seq),
        flows.cancelled AND parts.kind = 'jobs'
   FROM parts JOIN flows ON flows.number = parts.flow
  WHERE parts.id IN (SELECT value FROM json_each(?1));
@@ -159,7 +191,7 @@ SELECT number FROM flows
 
 -- name: due_part
 -- In the order of the graph: what a part before it blocks again must not be passed.
-SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1;
+SELECT id FROM parts WHERE due = 1 ORDER BY flow, rank LIMIT 1;
 
 -- name: settleable
 -- Jobs of a part that its flow blocked, stopped or skipped.
@@ -168,14 +200,14 @@ SELECT seq, key, key_window, key_period FROM jobs
  ORDER BY seq LIMIT ?3;
 
 -- name: place
--- At ?2. Those with limits wait in the line of those that are due later: the next claim finds their lanes.
--- ?3: the last instant. A delay is over for those that have run before.
+-- At ?2, ordered by the start of the flow, ?4. Those with limits wait in the line of those that are due later: the
+-- next claim finds their lanes. ?3: the last instant. A delay is over for those that have run before.
 UPDATE jobs
-   SET due = iif(attempt > 0, created_at,
-                 coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at)),
+   SET due = iif(attempt > 0, ?4,
+                 coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), ?4)),
        ready = limits IS NULL
                AND (attempt > 0
-                    OR coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), created_at)
+                    OR coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), ?4)
                        <= ?2),
        expires_at = min(?2 + (timing ->> '$.expires'), ?3), flow_state = NULL
  WHERE seq IN (SELECT value FROM json_each(?1));
@@ -240,13 +272,17 @@ SELECT number, state, EXISTS (SELECT 1 FROM flows AS other
   FROM flows WHERE id = ?1 AND going = 0;
 
 -- name: members
--- Those that were given at the start of the flow.
+-- Those that were given with the flow. It may be one that was added to another one.
 SELECT jobs.seq, jobs.id, jobs.state, jobs.flow_state, jobs.result, jobs.error_kind,
        jobs.error_message, jobs.reason
-  FROM flows
-  JOIN parts ON parts.flow = flows.number AND parts.number = ?2
+  FROM (SELECT number AS flow, 0 AS added_first FROM flows WHERE id = ?1
+        UNION ALL
+        SELECT flow, added_first FROM parts WHERE added_id = ?1) AS named
+  JOIN flows ON flows.number = named.flow
+  JOIN parts ON parts.flow = named.flow AND parts.number = named.added_first + ?2
   JOIN jobs ON jobs.part = parts.id
- WHERE flows.id = ?1 AND flows.going = 0 AND jobs.seq > ?3 AND jobs.seq <= flows.last_seq
+ WHERE flows.going = 0 AND jobs.seq > ?3
+   AND jobs.seq <= coalesce(parts.last_seq, flows.last_seq)
  ORDER BY jobs.seq LIMIT ?4;
 
 -- part: flow_columns
@@ -277,8 +313,8 @@ SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.
 
 -- name: graph
 -- As `part_of` reads them.
-SELECT number, name, kind, task, runs_when, total, blocked, open, succeeded, failed, cancelled,
-       stopped, skipped
+SELECT number, name, iif(added_id IS NULL, kind, 'added'), task, runs_when, total, blocked, open,
+       succeeded, failed, cancelled, stopped, skipped, added_id, added_first, counts_for
   FROM parts WHERE flow = ?1 ORDER BY number;
 
 -- name: edges
@@ -321,9 +357,10 @@ ON CONFLICT (id) DO NOTHING;
 
 -- name: restore_part
 INSERT INTO parts (flow, number, name, kind, task, runs_when, total, open, blocked, succeeded, failed,
-                   cancelled, stopped, skipped, waiting, broken, unneeded, tells_over,
-                   tells_broken, tells_unneeded, due)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                   cancelled, stopped, skipped, waiting, broken, unneeded, adding, added_broken,
+                   tells_over, tells_broken, tells_unneeded, due, rank, added_id, added_first,
+                   counts_for, last_seq)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: part_at
 SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number AND parts.number = ?2
@@ -332,7 +369,11 @@ SELECT parts.id FROM flows JOIN parts ON parts.flow = flows.number AND parts.num
 -- name: note_given
 -- The flow of the part ?1 was given the job ?2 at its start.
 UPDATE flows SET last_seq = max(last_seq, ?2)
- WHERE number = (SELECT flow FROM parts WHERE id = ?1);
+ WHERE number = (SELECT flow FROM parts WHERE id = ?1 AND last_seq IS NULL);
+
+-- name: note_added
+-- The same for a part of an added flow.
+UPDATE parts SET last_seq = max(last_seq, ?2) WHERE id = ?1 AND last_seq IS NOT NULL;
 
 -- name: recounted
 SELECT number, lower(hex(id)) FROM flows

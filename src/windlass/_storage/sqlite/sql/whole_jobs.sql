@@ -15,7 +15,8 @@ SELECT seq, id, state, queue, task, priority,
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload,
        throttled, on_failure, missed_why, on_lost, key_window, key_period, metadata,
-       (SELECT json_array(lower(hex(flows.id)), parts.number, jobs.seq > flows.last_seq)
+       (SELECT json_array(lower(hex(flows.id)), parts.number, 
+                        jobs.seq > coalesce(parts.last_seq, flows.last_seq))
           FROM parts JOIN flows ON flows.number = parts.flow WHERE parts.id = jobs.part),
        flow_state IS 1
 

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from windlass._admin.explain.cause import plural
+from windlass._core.flows.drawn import drawn_parts
 from windlass._core.flows.flow import FlowRecord, FlowState, PartKind, PartRecord
 from windlass._core.flows.part_state import PartState, part_states
 from windlass._core.job.job import JobRecord
@@ -53,7 +54,11 @@ class PartLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """The kind of part, and when it runs."""
-        kind = {PartKind.JOIN: "join", PartKind.CALLBACK: "callback"}
+        kind = {
+            PartKind.JOIN: "join",
+            PartKind.CALLBACK: "callback",
+            PartKind.ADDED: "added flow",
+        }
         words = (kind.get(self.part.kind, ""), _AFTER[self.part.when])
         return ", ".join(word for word in words if word)
 
@@ -164,7 +169,7 @@ async def place_of(admin: Admin, job: JobRecord) -> JobPlace | None:
     unended = {PartState.ACTIVE, PartState.BLOCKED}
     waits_for = [
         (other, edge.strict)
-        for edge in row.part.after
+        for edge in drawn_parts(graph.parts)[row.part.number].after
         if (other := by_number.get(edge.part)) is not None
         and (other.open if other.total else states[other.number] in unended)
     ]
@@ -174,9 +179,10 @@ async def place_of(admin: Admin, job: JobRecord) -> JobPlace | None:
 def _rows(graph: FlowGraph, wanted: Sequence[PartRecord]) -> list[PartLine]:
     by_number: Mapping[int, PartRecord] = {one.number: one for one in graph.parts}
     states = part_states(graph.flow, graph.parts)
+    drawn = {one.number: one for one in drawn_parts(graph.parts)}
     rows: list[PartLine] = []
     for one in wanted:
-        named = [edge for edge in one.after if edge.part in by_number]
+        named = [edge for edge in drawn[one.number].after if edge.part in by_number]
         if one.kind is PartKind.END:
             named = []  # it waits for all of them
         rows.append(

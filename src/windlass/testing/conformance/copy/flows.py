@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from windlass._core.flows.flow import FlowState
+from windlass._core.job.job import NewJob
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowGraph, StartedFlow
@@ -49,6 +50,10 @@ async def moved_with_flows(here: Storage, there: Storage) -> None:
     assert await there.moving.restore(flows) == len(flows)
     await moved(here, there)
     await enlist(there)
+
+
+def ids_of(jobs: Sequence[NewJob]) -> list[str]:
+    return [job.id for job in jobs]
 
 
 def _alike(flows: Sequence[FlowGraph]) -> list[tuple[object, object]]:
@@ -202,6 +207,33 @@ class CopyFlowsConformance:
         assert list(answers) == [StartedFlow(running.id, created=False)]
         assert await act(elsewhere, running, "cancel") is ActionResult.DONE
         await start(elsewhere, late)
+
+    async def test_an_added_flow_continues_elsewhere(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
+        plan, added = Plan(), Plan(name="added")
+        plan.part("split")
+        plan.part("sum", after=["split"])
+        rows = added.part("row", 2)
+        added.part("store", after=["row"])
+        added.callback("stored")
+        await start(storage, plan)
+        (split,) = await claim(storage)
+        more = (a_job(task="more"),)
+        ending = succeed(split, by=split.worker, result=None, then=more, flows=(added.flow,))
+        await end(storage, ending)
+        await settle(storage)
+        await moved_with_flows(storage, elsewhere)
+        assert _alike(await flows_of(elsewhere)) == _alike(await flows_of(storage))
+        for one in (storage, elsewhere):
+            assert [row.id for row in await one.flows.members(added.id, 0)] == ids_of(rows)
+            ran = await run_all(one)
+            assert sorted(ran[:3]) == ["more", "row", "row"]
+            assert sorted(ran[3:]) == ["store", "stored", "sum"]
+            assert ran[3] == "store"
+            assert await agree(one)
+        assert _alike(await flows_of(elsewhere)) == _alike(await flows_of(storage))
+        assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
 
     async def test_a_flow_whose_deletion_has_begun_stays_behind(
         self, storage: Storage, clock: VirtualClock

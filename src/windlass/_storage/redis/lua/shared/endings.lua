@@ -1,11 +1,11 @@
 -- Ending claims: the fence, the cancel request, and everything that follows.
 --
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
--- lost, solo, missed, keep, cools, drains, then, frame, started, metadata}. Verbs are the numbers of layout.py;
+-- lost, solo, missed, keep, cools, drains, then, frame, started, metadata, flows}. Verbs are the numbers of layout.py;
 -- if_cancelled is -1 for none; error is msgpack [kind, message] or '', result a string or false. The
--- last six may be left out; metadata is JSON or ''; cools is a list of durations, then the two strings
--- of each new job, one after the other, or false.
--- use: jobs keys lanes lines ended brakes storing rollups
+-- last seven may be left out; metadata is JSON or ''; cools is a list of durations, then the two strings
+-- of each new job, one after the other, or false; flows is a list of flows, each as new_flows.lua says, or false.
+-- use: jobs keys lanes lines ended brakes storing rollups new_flows
 
 local SUCCEED, RETRY, SNOOZE, THROTTLE, RELEASE, FAIL, CANCEL_VERB = 1, 2, 3, 4, 5, 6, 7
 local ENDS = { [SUCCEED] = SUCCEEDED, [FAIL] = FAILED, [CANCEL_VERB] = CANCELLED }
@@ -168,6 +168,9 @@ function ending.tell_others(job, verb, transition)
   if transition[18] and verb == transition[4] then
     ending.follow(job, verb, transition)
   end
+  for _, items in ipairs(verb == transition[4] and transition[22] or {}) do
+    table.insert(pending.flows, { items = items, part = job.part })
+  end
   if has(job.marks, LIMITED) then
     let_go(job)
     local drains = verb == THROTTLE and transition[17]
@@ -250,6 +253,23 @@ local function end_claim(transition)
   return '-' -- refused
 end
 
+-- A flow that a success adds: with the part of a member it joins that flow, before the member's end counts.
+-- Otherwise, and from a callback, it starts.
+function ending.add_flow(items, part_key)
+  local wanted = new_flows.read(items, 1)
+  local new, flow = read_new(new_flows.jobs(wanted)), wanted.flow
+  local part = part_key and flows.part(part_key)
+  local joins = part and part.kind ~= parts.CALLBACK
+  local held = not joins and flow.key and redis.call('HEXISTS', prefix .. 'flow_keys', flow.key) == 1
+  if new_flows.is_known(flow.id) or new.again[1] or held or joins and flows.get(part.flow).cancelled then
+    ending.leave_out(new.ids)
+  elseif joins then
+    new_flows.join(wanted, new, part)
+  else
+    new_flows.start(wanted, new)
+  end
+end
+
 -- What may take what the ended claims gave back: keys of jobs that were not started, then new jobs.
 -- Those come after `unknown_limit` was asked.
 local function take_over()
@@ -275,6 +295,13 @@ local function take_over()
     end
   end
   pending.unstarted, pending.follow_ups, pending.joins = nil, nil, nil
+  if rawget(pending, 'flows') then
+    local added = pending.flows
+    pending.flows = nil
+    for _, one in ipairs(added) do
+      ending.add_flow(one.items, one.part)
+    end
+  end
 end
 
 -- A queue that runs as many jobs as it may can start others now.
@@ -306,6 +333,11 @@ local function missing_limit(transitions)
   for _, transition in ipairs(transitions) do
     if transition[18] then
       ending.add_jobs(items, transition)
+    end
+    for _, flow in ipairs(transition[22] or {}) do
+      for at = 3, #flow do
+        items[#items + 1] = flow[at]
+      end
     end
   end
   return #items > 0 and unknown_limit(read_new(items)) or nil

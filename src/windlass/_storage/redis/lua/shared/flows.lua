@@ -6,7 +6,8 @@
 
 local flows = {
   RUNNING = 0, SUCCEEDED = 1, FAILED = 2, CANCELLED = 3, -- states
-  PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4',
+  PART_FORMAT = '>BBBBI4I4I4I4I4I4I4I4I4I4I4I4I4I4I4',
+  PART_SIZE = 64, -- bytes
   FIRST_INSTANT = 1e12, -- in `settle`, scores from here on are instants; the numbers of flows are smaller
   LAYOUT = 4, -- the first that knows flows
 }
@@ -22,10 +23,20 @@ function flows.part_key(flow, number)
   return struct.pack('>c16I4', flow, number)
 end
 
+-- An id as its digits, and back: plans are read by others, too.
+function flows.hex(id)
+  return (string.gsub(id, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
+end
+
+function flows.unhex(digits)
+  return (string.gsub(digits, '..', function(two) return string.char(tonumber(two, 16)) end))
+end
+
 -- The flow with this id, read once; false: it is not stored. key and tenant are false where there is none,
 -- expires and ended 0. swept and swept_to: the part, and the job number there, that a cancel has reached. size:
 -- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
--- expire. sealed: not all jobs are stored.
+-- expire. sealed: not all jobs are stored. grown: flows were added to it, and ranks, not numbers, are the order of
+-- its parts.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
@@ -35,6 +46,7 @@ function flows.get(id)
       id = id, number = values[1], name = values[2], key = values[3], tenant = values[4], created = values[5],
       expires = values[6], state = values[7], ended = values[8], cancelled = values[9], swept = values[10],
       swept_to = values[11], size = values[12], lasts = values[13], sealed = values[14],
+      grown = values[15],
     }
     cache.flows[id] = flow
   end
@@ -46,18 +58,22 @@ function flows.save(flow)
   redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack({
     flow.number, flow.name, flow.key, flow.tenant, flow.created, flow.expires, flow.state, flow.ended,
     flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed,
+    flow.grown or false,
   }))
 end
 
 -- A part, as parts.lua says. listed: whether `settle` has it, 1 or 0.
 function flows.unpack_part(key, packed)
   local kind, on, told, due, total, open, blocked, succeeded, failed, cancelled, stopped, skipped, waiting,
-    broken, unneeded = struct.unpack(flows.PART_FORMAT, packed)
+    broken, unneeded, adding, added_broken, first, counts_for = struct.unpack(
+      flows.PART_FORMAT, packed .. string.rep('\0', flows.PART_SIZE - #packed)
+    )
   return {
     key = key, flow = string.sub(key, 1, 16), listed = due, kind = kind, on = on, told = told, due = due,
     total = total, open = open, blocked = blocked, succeeded = succeeded, failed = failed,
     cancelled = cancelled, stopped = stopped, skipped = skipped, waiting = waiting, broken = broken,
-    unneeded = unneeded,
+    unneeded = unneeded, adding = adding, added_broken = added_broken, first = first,
+    counts_for = counts_for,
   }
 end
 
@@ -65,7 +81,7 @@ function flows.pack_part(part)
   return struct.pack(
     flows.PART_FORMAT, part.kind, part.on, part.told, part.due, part.total, part.open, part.blocked,
     part.succeeded, part.failed, part.cancelled, part.stopped, part.skipped, part.waiting, part.broken,
-    part.unneeded
+    part.unneeded, part.adding, part.added_broken, part.first, part.counts_for
   )
 end
 
@@ -108,6 +124,15 @@ function flows.all_parts(flow)
     keys[#keys + 1] = flows.part_key(flow.id, number)
   end
   return flows.parts(keys)
+end
+
+-- The same in the order of the graph.
+function flows.in_order(flow)
+  local all = flows.all_parts(flow)
+  if flow.grown then
+    table.sort(all, function(one, other) return parts.rank(one) < parts.rank(other) end)
+  end
+  return all
 end
 
 -- --- what changes at a part ---
@@ -200,6 +225,11 @@ function flows.spread(first)
       for i, follower in ipairs(flows.parts(keys)) do
         parts.learn(follower, before, told, strict[i])
         changed[#changed + 1] = follower
+      end
+      if part.counts_for > 0 then
+        local counted = flows.part(flows.part_key(part.flow, part.counts_for - 1))
+        parts.learn_added(counted, before, told)
+        changed[#changed + 1] = counted
       end
       if part.kind == parts.END then
         flows.finish(flow, told)

@@ -216,7 +216,7 @@ end
 -- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
 -- the keys of all of them.
 function settling.reopen(flow)
-  for _, part in ipairs(flows.all_parts(flow)) do
+  for _, part in ipairs(flows.in_order(flow)) do
     local done = 1
     while flow.state ~= flows.RUNNING and part.due == 1 and done > 0 do
       done = settling.part(part, 100)
@@ -329,7 +329,21 @@ function settling.first(listed)
     end
   end
   flows.list_due()
-  return redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1], true
+  local first = redis.call('ZRANGEBYSCORE', prefix .. 'settle', '-inf', now, 'LIMIT', 0, 1)[1]
+  local flow = first and #first == 20 and flows.get(string.sub(first, 1, 16))
+  return flow and flow.grown and settling.first_part(flow) or first, true
+end
+
+-- Of the parts of a flow that are to be settled, the first in the order of the graph.
+function settling.first_part(flow)
+  local due = redis.call('ZRANGEBYSCORE', prefix .. 'settle', flow.number, flow.number)
+  local first
+  for _, part in ipairs(flows.parts(due)) do
+    if not first or parts.rank(part) < parts.rank(first) then
+      first = part
+    end
+  end
+  return first.key
 end
 
 -- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.

@@ -1,0 +1,137 @@
+-- Flows that successes add.
+
+-- Whether a flow that a success adds is left out: its id, or that of one of its jobs, is stored.
+CREATE OR REPLACE FUNCTION is_flow_stored(p_id uuid, p_jobs uuid[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM flows f WHERE f.id = p_id)
+        OR EXISTS (SELECT 1 FROM parts p WHERE p.added_id = p_id)
+        OR EXISTS (SELECT 1 FROM jobs j WHERE j.id = ANY (p_jobs));
+END $$;
+
+-- The ids of the jobs of a flow.
+CREATE OR REPLACE FUNCTION jobs_of_request(p_request json) RETURNS uuid[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ARRAY(SELECT (t.job ->> 'id')::uuid
+                   FROM json_array_elements(p_request -> 'jobs') AS t (job));
+END $$;
+
+-- Store the flows that successes add, before the ends of members are counted. Returns the ids of the
+-- jobs of those that are left out. Those of members only wait in `added_flows`: the count of the member's
+-- end stores them. Others, and those of callbacks, are started, in the order of their keys.
+--   p_flows   texts of lists of flows, each as `start_for_user` reads it; beside it p_parts: of the members
+CREATE OR REPLACE FUNCTION add_flows(p_flows text[], p_parts bigint[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow record;
+    v_answer json;
+    v_left text[] := '{}';
+BEGIN
+    FOR v_flow IN
+        SELECT r.request, (r.request -> 'flows' -> 0 ->> 'id')::uuid AS id,
+               jobs_of_request(r.request) AS jobs, p.id AS part, p.kind = 0 AS joins,
+               f.cancelled
+          FROM unnest(p_flows, p_parts) WITH ORDINALITY AS t (requests, part, n)
+         CROSS JOIN json_array_elements(t.requests::json) WITH ORDINALITY AS r (request, n)
+          LEFT JOIN parts p ON p.id = t.part
+          LEFT JOIN flows f ON f.number = p.flow
+         ORDER BY (r.request -> 'flows' -> 0 ->> 'key') COLLATE "C", t.n, r.n
+    LOOP
+        v_answer := NULL;
+        IF is_flow_stored(v_flow.id, v_flow.jobs) OR (v_flow.joins AND v_flow.cancelled)
+           OR EXISTS (SELECT 1 FROM added_flows a WHERE a.part = v_flow.part AND a.id = v_flow.id)
+        THEN
+            v_answer := '[null, false, false]';
+        ELSIF v_flow.joins THEN
+            INSERT INTO added_flows (id, part, request)
+            VALUES (v_flow.id, v_flow.part, v_flow.request);
+        ELSE
+            v_answer := start_for_user(v_flow.request::text)::json;
+        END IF;
+        IF NOT (v_answer ->> 1)::boolean THEN
+            v_left := v_left || ARRAY(SELECT encode(uuid_send(j.id), 'hex')
+                                        FROM unnest(v_flow.jobs) AS j (id));
+        END IF;
+    END LOOP;
+    RETURN v_left;
+END $$;
+
+-- Let the parts of a flow join the flow of p_part, which is not over before it. All of its jobs are blocked
+-- at first. Returns the new parts. The caller has locked the part's counts and its flow.
+CREATE OR REPLACE FUNCTION join_flow(p_part bigint, p_request json, p_now timestamptz)
+RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_part record;
+    v_first integer;
+    v_ids bigint[];
+    v_members bigint[];
+BEGIN
+    SELECT p.flow, p.flow_id, p.number, p.kind INTO v_part FROM parts p WHERE p.id = p_part;
+    v_first := (SELECT max(p.number) + 1 FROM parts p WHERE p.flow = v_part.flow);
+    WITH asked AS MATERIALIZED (
+        SELECT t.*, CASE WHEN t.kind = 2 THEN 4 ELSE t.kind END::smallint AS its_kind
+          FROM json_to_recordset(p_request -> 'parts') AS t (
+                   number integer, name text, kind smallint, task text, failed boolean,
+                   after integer[], strict boolean[], feeds integer[], feeds_strict boolean[],
+                   jobs integer)
+    ), stored AS (
+        INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, name, task, after, strict,
+                           feeds, feeds_strict, rank, added_id, added_first, counts_for)
+        SELECT v_part.flow, v_part.flow_id, v_first + a.number, a.its_kind, a.failed,
+               cardinality(a.after),
+               CASE WHEN a.its_kind = 4 THEN p_request -> 'flows' -> 0 ->> 'name' ELSE a.name END,
+               a.task,
+               ARRAY(SELECT v_first + e.n FROM unnest(a.after) WITH ORDINALITY AS e (n, o)
+                      ORDER BY e.o), a.strict,
+               ARRAY(SELECT v_first + e.n FROM unnest(a.feeds) WITH ORDINALITY AS e (n, o)
+                      ORDER BY e.o), a.feeds_strict,
+               part_rank(a.its_kind, v_first + a.number, v_first),
+               CASE WHEN a.its_kind = 4 THEN (p_request -> 'flows' -> 0 ->> 'id')::uuid END,
+               CASE WHEN a.its_kind = 4 THEN v_first END,
+               CASE WHEN a.its_kind = 4 THEN v_part.number END
+          FROM asked a ORDER BY a.number
+        RETURNING id, number
+    ), counted AS (
+        INSERT INTO part_counts (part, total, open, blocked)
+        SELECT s.id, a.jobs, a.jobs, a.jobs
+          FROM stored s JOIN asked a ON a.number = s.number - v_first
+    )
+    SELECT array_agg(s.id ORDER BY s.number) INTO v_ids FROM stored s;
+    v_members := ARRAY(
+        SELECT v_ids[t.place::integer]
+          FROM json_array_elements_text(p_request -> 'places') WITH ORDINALITY AS t (place, n)
+         ORDER BY t.n);
+    IF v_members <> '{}' THEN
+        PERFORM insert_listed(
+            p_now, NULL, p_request -> 'jobs', p_parts => v_members,
+            p_blocked => array_fill(true, ARRAY[cardinality(v_members)]));
+    END IF;
+    UPDATE parts p SET adding = p.adding + 1 WHERE p.id = p_part;
+    UPDATE flows f SET grown = true WHERE f.number = v_part.flow AND NOT f.grown;
+    RETURN v_ids;
+END $$;
+
+-- Store the flows that members of these parts have added. Returns the new parts, which have something to
+-- tell. The caller has locked the counts of the parts and their flows. In a cancelled flow nothing is added.
+CREATE OR REPLACE FUNCTION join_added_flows(p_parts bigint[], p_now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow record;
+    v_new bigint[] := '{}';
+BEGIN
+    FOR v_flow IN
+        WITH added AS (
+            DELETE FROM added_flows a WHERE a.part = ANY (p_parts)
+            RETURNING a.number, a.id, a.part, a.request
+        )
+        SELECT d.* FROM added d JOIN parts p ON p.id = d.part JOIN flows f ON f.number = p.flow
+         WHERE NOT f.cancelled AND NOT f.gone ORDER BY d.number
+    LOOP
+        IF NOT is_flow_stored(v_flow.id, jobs_of_request(v_flow.request)) THEN
+            v_new := v_new || join_flow(v_flow.part, v_flow.request, p_now);
+        END IF;
+    END LOOP;
+    RETURN v_new;
+END $$;
