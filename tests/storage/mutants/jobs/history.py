@@ -14,6 +14,8 @@ from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.stats.rollup import Rollup
 from windlass._storage.memory.admin.admin import MemoryAdmin
+from windlass._storage.memory.flows.added import AddedFlows
+from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.apply import ApplyRules
@@ -196,7 +198,8 @@ class CountsEveryEnd(MemoryDatabase):
     ) -> None:
         super().finish(row, state, now, ended)
         if not row.claim_number:
-            ApplyRules(self).count(row, Verb.CANCEL, now)
+            rules = ApplyRules(self, AddedFlows(self, FlowRules(self)))
+            rules.count(row, Verb.CANCEL, now)
 
 
 @fails(RollupConformance.test_the_range_includes_its_start_and_excludes_its_end)
