@@ -24,8 +24,9 @@ from windlass import (
     Windlass,
 )
 from windlass._app.parts import parts_of
+from windlass._core.flows.flow import Addition
 from windlass._core.job.event import Event, JobEnqueued
-from windlass._core.job.job import JobRecord, NewJob
+from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition, retry
 from windlass._storage.protocol.jobs import Applied
@@ -434,8 +435,8 @@ async def test_a_run_that_has_ended_adds_nothing() -> None:
 def test_a_run_that_ends_while_a_thread_adds_stores_all_or_raises() -> None:
     token = CancelToken()
 
-    class EndsMeanwhile(list[NewJob]):
-        def __iadd__(self, jobs: Iterable[NewJob]) -> Self:  # type: ignore[misc,override]
+    class EndsMeanwhile(list[Addition]):
+        def __iadd__(self, jobs: Iterable[Addition]) -> Self:  # type: ignore[misc,override]
             self.extend(jobs)
             token.closed = True
             return self
