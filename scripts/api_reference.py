@@ -108,7 +108,9 @@ def inline(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Return a text for a table. Inside code the site's Markdown takes a bar as it is."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
 
 
 def markdown(text: str, table: Mapping[str, str] | None = None) -> Iterator[str]:
