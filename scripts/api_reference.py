@@ -134,7 +134,7 @@ def _list(items: Sequence[str], table: Mapping[str, str] | None) -> Iterator[str
     for names, item in rows:
         told = inline(re.sub(r"^(``\w+``,?\s*)+: ", "", item))
         for name in names:
-            kind = f"`{cell(table[name])}`" if name in table else ""
+            kind = f"`{table[name]}`" if name in table else ""
             lines.append(f"| `{name}` | {kind} | {cell(told[:1].upper() + told[1:])} |")
     yield "\n".join(lines)
 
@@ -284,7 +284,7 @@ def option_table(label: str) -> str:
     for name, kind in option_types(label).items():
         _, default, told = fields[name]
         shown = _shown_default(default)
-        lines.append(f"| `{name}` | `{cell(kind)}` | `{cell(shown)}` | {cell(inline(told))} |")
+        lines.append(f"| `{name}` | `{kind}` | `{shown}` | {cell(inline(told))} |")
     return f"The settings, as keyword arguments:\n\n{chr(10).join(lines)}"
 
 
@@ -327,7 +327,7 @@ def class_entry(one: PublicName, value: type) -> Iterator[str]:
         re.findall(r"^- ``(\w+)``", inspect.cleandoc(value.__doc__ or ""), re.MULTILINE)
     )
     rows = [
-        f"| `{name}` | `{cell(kind)}` | {cell(inline(told))} |"
+        f"| `{name}` | `{kind}` | {cell(inline(told))} |"
         for name, kind, told in fields
         if told or name not in explained
     ]
