@@ -43,7 +43,7 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
-from windlass._storage.protocol.flows import FlowGraph
+from windlass._storage.protocol.flows import FlowCounts, FlowGraph
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page
 from windlass._storage.protocol.queues import QueueRecord
@@ -79,6 +79,7 @@ __all__ = [
     "Finding",
     "FlowAdmin",
     "FlowExplanation",
+    "FlowCounts",
     "FlowGraph",
     "FlowRecord",
     "FlowState",

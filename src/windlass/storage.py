@@ -64,6 +64,7 @@ from windlass._storage.protocol.admin import (
 from windlass._storage.protocol.copy import CopiedRecord, CopyStore, HeldMember, StoredJob
 from windlass._storage.protocol.flows import (
     FlowAction,
+    FlowCounts,
     FlowFilter,
     FlowGraph,
     FlowStore,
@@ -153,6 +154,7 @@ __all__ = [
     "ErrorLook",
     "EventRecord",
     "FlowAction",
+    "FlowCounts",
     "FlowFilter",
     "FlowGraph",
     "FlowId",

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.integrations.programs import run
-from windlass import Backoff, Context, Secret, Throttled, Windlass
+from windlass import Backoff, Context, Flow, Secret, Throttled, Windlass
 from windlass._app.parts import parts_of
 from windlass._core.job.event import QueueCooled
 from windlass.errors import KeyConflict
@@ -102,6 +102,25 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
     assert jobs["succeeded"] == 1
     assert "canary" not in str(points)
     assert "acme" not in str(points)
+
+
+async def test_flows_are_observed_by_state_with_their_blocked_jobs(read: Read) -> None:
+    app = Windlass("memory://")
+    app.tracing(TracerProvider(), meters=read.provider)
+
+    @app.task(name="work")
+    async def work() -> None: ...
+
+    async with app:
+        flow = Flow("two in a row")
+        flow.add(work.call(), after=flow.add(work.call()))
+        await app.start(flow)
+        points = await asyncio.to_thread(read.points)
+    parts_of(app).blocking_loop.stop()
+    flows = {told["windlass.state"]: point.value for told, point in points["windlass.flows"]}
+    assert flows == {"running": 1, "succeeded": 0, "failed": 0, "cancelled": 0}
+    assert [point.value for _, point in points["windlass.jobs.blocked"]] == [1]
+    assert points["windlass.flow.oldest"][0][1].value > 0
 
 
 async def test_names_have_an_end(read: Read) -> None:

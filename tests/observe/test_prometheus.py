@@ -74,17 +74,18 @@ class Bench:
         self.bus = Bus()
         self.registry = CollectorRegistry()
         self.rows: Sequence[Mapping[str, Any]] = ()
+        self.flows: Mapping[str, float] = {}
         self.looks = 0
         self.down = False
         self.metrics = Metrics(
             self.bus, self.registry, slots=lambda: (3, 10), look=self.look, start=self.start
         )
 
-    async def look(self) -> Sequence[Mapping[str, Any]]:
+    async def look(self) -> backlog.StoreNumbers:
         self.looks += 1
         if self.down:
             raise StorageUnavailable("gone")
-        return self.rows
+        return backlog.StoreNumbers(self.rows, self.flows)
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
         with pytest.raises(StopIteration):  # it waits for nothing, so it ends at once
@@ -259,6 +260,17 @@ def test_a_queue_shows_how_late_it_is_and_how_many_jobs_wait_for_another_attempt
     assert value(found, "windlass_queue_lag_seconds", queue="idle") == 0
 
 
+def test_flows_are_shown_by_state_with_their_blocked_jobs_and_the_age_of_the_oldest(
+    bench: Bench,
+) -> None:
+    bench.flows = dict.fromkeys(backlog.FLOW_STATES, 2.0) | {"blocked": 40.0, "oldest": 90.0}
+    found = bench.read()
+    assert value(found, "windlass_flows", state="running") == 2
+    assert value(found, "windlass_flows", state="cancelled") == 2
+    assert value(found, "windlass_jobs_blocked") == 40
+    assert value(found, "windlass_flow_oldest_seconds") == 90
+
+
 def test_a_queue_that_no_worker_serves_has_no_workers(bench: Bench) -> None:
     bench.rows = [row("mail", ready=7, workers=0), row("default", workers=2)]
     found = bench.read()
@@ -289,10 +301,10 @@ def test_scrapes_in_a_row_share_one_look(bench: Bench, tick: Tick) -> None:
 
 
 def test_a_look_that_takes_long_is_repeated_less_often(bench: Bench, tick: Tick) -> None:
-    async def slow() -> Sequence[Mapping[str, Any]]:
+    async def slow() -> backlog.StoreNumbers:
         tick.now += 2
         bench.looks += 1
-        return ()
+        return backlog.StoreNumbers((), {})
 
     Metrics(
         bench.bus, registry := CollectorRegistry(), slots=lambda: (0, 0), look=slow,
@@ -361,6 +373,7 @@ async def test_an_app_counts_what_its_worker_does(app: Windlass) -> None:
         assert value(found, "windlass_runs_ended_total", **job, outcome=outcome) == 1
     assert value(found, "windlass_slots") == 10
     assert value(found, "windlass_jobs", queue="mail", state="succeeded") == 1
+    assert value(found, "windlass_flows", state="running") == 0
     assert value(samples(registry), "windlass_slots") == 0  # the worker has ended
 
 

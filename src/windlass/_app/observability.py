@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from windlass._client.connections import Connections
 from windlass._client.inserter import Inserter
 from windlass._core.job.job import NewJob
 from windlass._settings.settings import Settings
+from windlass._storage.protocol.flows import FlowCounts
 from windlass._tasks.context import running_job
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.registry import TaskRegistry
@@ -22,12 +24,16 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from windlass._observe.backlog import StoreNumbers
     from windlass._observe.otel_metrics import OtelMetrics
     from windlass._observe.otel_tracing import Tracing
     from windlass._observe.prometheus import Metrics
     from windlass._worker.worker import Worker
 
 __all__ = ["EnqueueTracer", "Observability"]
+
+_MOST_FLOWS = 100_000
+"""Flows of a state, and blocked jobs, that a scrape counts."""
 
 
 class EnqueueTracer(Protocol):
@@ -147,8 +153,10 @@ class Observability:
     def _registered(self) -> list[tuple[str, str]]:
         return [(task.settings.queue or self._default_queue, task.name) for task in self._tasks]
 
-    async def _look(self) -> list[dict[str, Any]]:
-        """List every queue as a row of numbers."""
+    async def _look(self) -> StoreNumbers:
+        """Read the numbers of every queue, and those of flows."""
+        from windlass._observe.backlog import StoreNumbers  # noqa: PLC0415
+
         storage = await self._connections.storage()
         now = await storage.now()
         known = {record.queue: record for record in await storage.queues.queues()}
@@ -162,4 +170,16 @@ class Observability:
             oldest = row["oldest_due"]
             row["lag"] = 0.0 if oldest is None else max((now - oldest).total_seconds(), 0.0)
             row["workers"] = sum(row["queue"] in start.queues for start in live)
-        return rows
+        return StoreNumbers(rows, _flow_numbers(await storage.flows.counts(cap=_MOST_FLOWS), now))
+
+
+def _flow_numbers(counts: FlowCounts, now: datetime) -> dict[str, float]:
+    age = timedelta(0) if counts.oldest is None else max(now - counts.oldest, timedelta(0))
+    return {
+        "running": counts.running,
+        "succeeded": counts.succeeded,
+        "failed": counts.failed,
+        "cancelled": counts.cancelled,
+        "blocked": counts.blocked,
+        "oldest": age.total_seconds(),
+    }

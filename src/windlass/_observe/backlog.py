@@ -1,4 +1,4 @@
-"""Number of waiting jobs for metrics: read when a scraper asks, and not often."""
+"""Numbers of jobs and flows for metrics: read when a scraper asks, and not often."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass._system.seams import monotonic
 from windlass.errors import WindlassError
 
-__all__ = ["STATES", "Backlog", "Look", "Rows", "Start"]
+__all__ = ["FLOW_STATES", "STATES", "Backlog", "Look", "Rows", "Start", "StoreNumbers"]
 
 log = logging.getLogger("windlass")
 
 STATES = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "discarded")
+FLOW_STATES = ("running", "succeeded", "failed", "cancelled")
 _FRESH = 5.0
 """Seconds that a look at the store is good for, and …"""
 _SHARE = 20.0
@@ -30,7 +31,17 @@ _PATIENCE = 1.0
 
 Rows = Sequence[Mapping[str, Any]]
 """Per queue: its name, its jobs by state, and what holds it back."""
-Look = Callable[[], Coroutine[Any, Any, Rows]]
+
+
+class StoreNumbers(NamedTuple):
+    """The result of one read."""
+
+    queues: Rows
+    flows: Mapping[str, float]
+    """Flows by state, ``blocked`` jobs, and how many seconds the ``oldest`` flow has run."""
+
+
+Look = Callable[[], Coroutine[Any, Any, StoreNumbers]]
 Start = Callable[[Coroutine[Any, Any, object]], None]
 
 
@@ -41,7 +52,7 @@ class Backlog:
         """``look`` reads the store, ``start`` runs that in background."""
         self._look = look
         self._start = start
-        self._rows: Rows = ()
+        self._numbers = StoreNumbers((), {})
         self._read_at = -_STALE
         self._next_at = -_STALE
         self._reading: Future[None] | None = None
@@ -49,7 +60,16 @@ class Backlog:
     @property
     def rows(self) -> Rows:
         """Nothing, when the last answer is too old to be believed."""
-        return self._rows if monotonic() - self._read_at < _STALE else ()
+        return self._numbers.queues if self._is_known else ()
+
+    @property
+    def flows(self) -> Mapping[str, float]:
+        """Nothing, when the last answer is too old to be believed."""
+        return self._numbers.flows if self._is_known else {}
+
+    @property
+    def _is_known(self) -> bool:
+        return monotonic() - self._read_at < _STALE
 
     def look_at(self) -> None:
         """Look again if it is time to, and wait a moment for it, unless that would stop a loop."""
@@ -80,7 +100,7 @@ class Backlog:
     async def _read(self, reading: Future[None]) -> None:
         began = monotonic()
         try:
-            self._rows = await self._look()
+            self._numbers = await self._look()
             self._read_at = monotonic()
         except WindlassError as error:
             log.debug("cannot read the backlog for a scrape: %s", error)

@@ -20,7 +20,7 @@ from windlass._core.job.event import (
 )
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import Verb
-from windlass._observe.backlog import STATES, Backlog
+from windlass._observe.backlog import FLOW_STATES, STATES, Backlog
 from windlass._observe.bus import Bus
 from windlass._observe.label_limits import QUEUES, TASKS, LabelNames
 from windlass._observe.otel_tracing import error_type, server_of
@@ -135,10 +135,35 @@ class OtelMetrics:
                 for (queue, state), count in counts.items()
             ]
 
+        def flows(_: CallbackOptions) -> Iterable[Observation]:
+            backlog.look_at()
+            numbers = backlog.flows
+            return [
+                Observation(numbers[state], {"windlass.state": state})
+                for state in FLOW_STATES
+                if state in numbers
+            ]
+
+        def one_of(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            def observed(_: CallbackOptions) -> Iterable[Observation]:
+                backlog.look_at()
+                return [Observation(backlog.flows[name])] if name in backlog.flows else []
+
+            return observed
+
         gauge = meter.create_observable_gauge
         gauge("windlass.slots", [total], "{slot}", "Slots of this process's workers.")
         gauge("windlass.slots.busy", [busy], "{slot}", "Slots with a running job.")
         gauge("windlass.jobs", [jobs], "{job}", "Jobs in the store, of all processes.")
+        gauge("windlass.flows", [flows], "{flow}", "Flows in the store, of all processes.")
+        gauge(
+            *("windlass.jobs.blocked", [one_of("blocked")], "{job}"),
+            "Jobs that wait for other jobs of their flow.",
+        )
+        gauge(
+            *("windlass.flow.oldest", [one_of("oldest")], "s"),
+            "How long the running flow that was started first has run.",
+        )
 
     def __call__(self, event: Event) -> None:
         """Count one event."""

@@ -19,7 +19,7 @@ from windlass._core.job.event import (
     WorkerChanged,
 )
 from windlass._core.job.state import Verb
-from windlass._observe.backlog import STATES, Backlog, Rows
+from windlass._observe.backlog import FLOW_STATES, STATES, Backlog, Look, Rows
 from windlass._observe.bus import Bus
 from windlass._observe.label_limits import OTHER, QUEUES, TASKS, LabelNames
 from windlass.errors import ConfigError, MissingDependency
@@ -71,6 +71,17 @@ _QUEUE_GAUGES: Mapping[str, tuple[str, str]] = {
 }
 """By the name in a row of the backlog: the metric, and its help."""
 
+_FLOW_GAUGES: Mapping[str, tuple[str, str]] = {
+    "blocked": (
+        "jobs_blocked",
+        "Jobs that wait for other jobs of their flow. They are also counted as scheduled.",
+    ),
+    "oldest": (
+        "flow_oldest_seconds",
+        "How long the running flow that was started first has run; 0: none runs.",
+    ),
+}
+
 
 class Metrics:
     """A listener that counts and times, and what a scrape is answered with."""
@@ -81,7 +92,7 @@ class Metrics:
         registry: CollectorRegistry | None,
         *,
         slots: Callable[[], tuple[int, int]],
-        look: Callable[[], Coroutine[Any, Any, Rows]],
+        look: Look,
         start: Callable[[Coroutine[Any, Any, object]], None],
         tasks: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
@@ -257,12 +268,14 @@ class _ScrapeState(Collector):
         """Yield the same without looking anywhere: asked when it is registered."""
         yield from self._of_process(0, 0)
         yield from self._of_queues(())
+        yield from self._of_flows({})
 
     def collect(self) -> Iterator[Metric]:
         self._before()
         yield from self._of_process(*self._slots())
         self._backlog.look_at()
         yield from self._of_queues(self._backlog.rows)
+        yield from self._of_flows(self._backlog.flows)
 
     def _of_process(self, busy: int, total: int) -> Iterator[Metric]:
         yield GaugeMetricFamily("windlass_slots", "Slots of this process's workers.", total)
@@ -288,4 +301,18 @@ class _ScrapeState(Collector):
             family = GaugeMetricFamily(f"windlass_queue_{name}", says, labels=("queue",))
             for queue, value in holds[what].items():
                 family.add_metric((queue,), value)
+            yield family
+
+    def _of_flows(self, numbers: Mapping[str, float]) -> Iterator[Metric]:
+        by_state = GaugeMetricFamily(
+            "windlass_flows", "Flows in the store, of all processes.", labels=("state",)
+        )
+        for state in FLOW_STATES:
+            if state in numbers:
+                by_state.add_metric((state,), numbers[state])
+        yield by_state
+        for what, (name, says) in _FLOW_GAUGES.items():
+            family = GaugeMetricFamily(f"windlass_{name}", says)
+            if what in numbers:
+                family.add_metric((), numbers[what])
             yield family

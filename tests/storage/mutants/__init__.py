@@ -9,6 +9,7 @@ from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
 from tests.storage.mutants.flows import added_flows as flow_added_flows
 from tests.storage.mutants.flows import again as flow_again
+from tests.storage.mutants.flows import counts as flow_counts
 from tests.storage.mutants.flows import ends as flow_ends
 from tests.storage.mutants.flows import sealed as flow_sealed
 from tests.storage.mutants.flows import start as flow_start
@@ -64,6 +65,7 @@ MUTANTS = (
     flow_added,
     flow_added_flows,
     flow_again,
+    flow_counts,
     flow_ends,
     flow_sealed,
     flow_start,

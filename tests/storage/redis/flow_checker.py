@@ -64,6 +64,8 @@ def flow_faults(look: Look) -> list[str]:
     for i, flow in flows.items():
         if flow[6]:
             ended[b"%d" % flow[6]][i] = float(flow[7])
+    running = {i: float(flow[4]) for i, flow in flows.items() if not flow[6]}
+    same("flows_running", look.scores(b"flows_running"), running)
     lines = {s: look.scores(b"flows_ended:" + s) for s in look.families[b"flows_ended"]}
     same("flows_ended", lines, dict(ended))
     held = {f[2].encode(): i for i, f in flows.items() if f[2] is not False and not f[6]}

@@ -59,6 +59,12 @@ HOT = {
     ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],
+    ("flows.sql", "counts"): [
+        "flows: flows_running",
+        *["flows: flows_ended"] * 3,
+        "parts: parts_blocked",
+        "flows: flows_running",
+    ],
     ("lanes.sql", "open_bays"): [
         "bays: bays_open",
         f"head: {PRIMARY}",
@@ -207,6 +213,7 @@ HOT = {
 
 # What reads a whole table or sorts, and why that is right.
 ALLOWED = {
+    "flows.sql counts": "the parts with blocked jobs, as many as are counted, from their index",
     "admin.sql prunable": "the queues with ended jobs, each found by the index",
     "claim.sql next_due_anywhere": "the first row of its index",
     "counts.sql count": "its priorities, each found by the index, and so many of its lanes",

@@ -11,7 +11,7 @@ from windlass._admin.flows.ids import missing_flow, resolve_flow
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowAction, FlowFilter, FlowGraph, Member
+from windlass._storage.protocol.flows import FlowAction, FlowCounts, FlowFilter, FlowGraph, Member
 
 __all__ = ["FlowAdmin"]
 
@@ -47,6 +47,10 @@ class FlowAdmin:
         )
         store = (await self._session.storage()).flows
         return await store.find(wanted, before=before, limit=limit)
+
+    async def counts(self, *, cap: int = 10_000) -> FlowCounts:
+        """Count flows by state, and their blocked jobs. Each count stops at ``cap``."""
+        return await (await self._session.storage()).flows.counts(cap=cap)
 
     async def get(self, flow: str) -> FlowGraph:
         """Return a flow with its parts and their counts; FlowNotFound. The id may be short, as

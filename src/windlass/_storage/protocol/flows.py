@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from windlass._storage.protocol.actions import ActionResult, AuditNote
 
 __all__ = [
     "FlowAction",
+    "FlowCounts",
     "FlowFilter",
     "FlowGraph",
     "FlowStore",
@@ -56,6 +57,22 @@ class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     key: str | None = None
     tenant: str | None = None
+
+
+class FlowCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of flows by state, and of their blocked jobs. A count that equals ``cap`` means that
+    number or more.
+    """
+
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    blocked: int = 0
+    """Jobs that wait for other parts of their flows."""
+    oldest: datetime | None = None
+    """The start of the running flow that was started first; None: none runs."""
+    cap: int = 0
 
 
 class FlowGraph(msgspec.Struct, frozen=True):
@@ -202,6 +219,12 @@ class FlowStore(Protocol):
         self, wanted: FlowFilter, *, before: int | None = None, limit: int = 50
     ) -> Sequence[FlowRecord]:
         """List flows, newest first: those below number ``before``."""
+        ...
+
+    async def counts(self, *, cap: int) -> FlowCounts:
+        """Count flows by state. Each count stops at ``cap``, so it is flat in the number of flows
+        and jobs.
+        """
         ...
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:

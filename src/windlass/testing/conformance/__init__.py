@@ -44,6 +44,7 @@ from windlass.testing.conformance.flows.actions import FlowCancelConformance, Fl
 from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.added_flows import AddedFlowConformance
 from windlass.testing.conformance.flows.again import FlowAgainConformance
+from windlass.testing.conformance.flows.counts import FlowCountConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.keep import FlowKeepConformance
 from windlass.testing.conformance.flows.sealed import FlowSealConformance
@@ -145,6 +146,7 @@ __all__ = [
     "FlowAddedConformance",
     "FlowAgainConformance",
     "FlowCancelConformance",
+    "FlowCountConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
     "FlowKeepConformance",
@@ -293,6 +295,7 @@ ALL: tuple[type, ...] = (
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,
+    FlowCountConformance,
     WakeupConformance,
     StorageConformance,
     NewerSchemaConformance,

@@ -24,6 +24,7 @@ from windlass._storage.memory.jobs.room import require_room
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
     FlowAction,
+    FlowCounts,
     FlowFilter,
     FlowGraph,
     Member,
@@ -223,6 +224,18 @@ class MemoryFlows:
                 if (before is None or flow.number < before) and _fits(flow, wanted)
             ]
             return found[:limit]
+
+    async def counts(self, *, cap: int) -> FlowCounts:
+        with self._db.view():
+            flows = self._db.flows.by_id.values()
+            found = Counter(flow.state for flow in flows)
+            blocked = sum(part.counts.blocked for flow in flows for part in flow.parts)
+            return FlowCounts(
+                **{state.value: min(found[state], cap) for state in FlowState},
+                blocked=min(blocked, cap),
+                oldest=min((flow.created_at for flow in self._db.flows.running()), default=None),
+                cap=cap,
+            )
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         with self._db.view():

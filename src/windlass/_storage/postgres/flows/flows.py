@@ -31,6 +31,7 @@ from windlass._storage.postgres.limits.limits import limit_error_of
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
     FlowAction,
+    FlowCounts,
     FlowFilter,
     FlowGraph,
     Member,
@@ -46,6 +47,7 @@ _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
 _MEMBERS, _FIND, _ONE, _PARTS = _SQL["members"], _SQL["find"], _SQL["one"], _SQL["parts"]
 _EXTEND, _PRUNE, _RECOUNT = _SQL["extend"], _SQL["prune"], _SQL["recount"]
+_COUNTS = _SQL["counts"]
 
 _STATES = tuple(FlowState)
 """State of a flow by the number it is stored as."""
@@ -169,6 +171,10 @@ class PostgresFlows:
             reads=True,
         )
         return [flow_of(row) for row in rows]
+
+    async def counts(self, *, cap: int) -> FlowCounts:
+        (row,) = await self._db.fetch_aside(self._db.sql(_COUNTS), cap, reads=True)
+        return FlowCounts(**dict(row.items()), cap=cap)
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         found = await self._db.fetch_aside(self._db.sql(_ONE), _known(flow), reads=True)

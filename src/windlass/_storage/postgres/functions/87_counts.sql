@@ -217,3 +217,25 @@ BEGIN
       LEFT JOIN groups g ON true
      ORDER BY g.last DESC, g.newest DESC;
 END $$;
+
+-- `FlowStore.counts`: each number up to p_cap, from indexes.
+CREATE OR REPLACE FUNCTION count_flows(
+    p_cap integer, OUT running bigint, OUT succeeded bigint, OUT failed bigint,
+    OUT cancelled bigint, OUT blocked bigint, OUT oldest timestamptz
+)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    running := (SELECT count(*) FROM (SELECT 1 FROM flows f WHERE f.ended_at IS NULL
+                                       LIMIT p_cap) AS counted);
+    succeeded := (SELECT count(*) FROM (SELECT 1 FROM flows f
+                                         WHERE f.ended_at IS NOT NULL AND f.state = 1 AND NOT f.gone
+                                         LIMIT p_cap) AS counted);
+    failed := (SELECT count(*) FROM (SELECT 1 FROM flows f
+                                      WHERE f.ended_at IS NOT NULL AND f.state = 2 AND NOT f.gone
+                                      LIMIT p_cap) AS counted);
+    cancelled := (SELECT count(*) FROM (SELECT 1 FROM flows f
+                                         WHERE f.ended_at IS NOT NULL AND f.state = 3 AND NOT f.gone
+                                         LIMIT p_cap) AS counted);
+    blocked := (SELECT count(*) FROM (SELECT 1 FROM jobs j WHERE j.ready = 4 LIMIT p_cap) AS counted);
+    oldest := (SELECT min(f.created_at) FROM flows f WHERE f.ended_at IS NULL);
+END $$;

@@ -44,3 +44,6 @@ SELECT windlass.prune_flows($1, $2::smallint, $3, $4);
 
 -- name: recount
 SELECT wrong, next FROM windlass.recount($1, $2, $3, $4);
+
+-- name: counts
+SELECT running, succeeded, failed, cancelled, blocked, oldest FROM windlass.count_flows($1);

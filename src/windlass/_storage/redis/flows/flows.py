@@ -10,10 +10,11 @@ import msgspec
 
 from windlass._core.flows.flow import SEALED_FOR, FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, JobId, NewJob
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
     FlowAction,
+    FlowCounts,
     FlowFilter,
     FlowGraph,
     Member,
@@ -42,6 +43,7 @@ __all__ = ["RedisFlows"]
 _START, _SETTLE, _ACT = script("flow_start"), script("flow_settle"), script("flow_act")
 _MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("flow_graph")
 _EXTEND, _PRUNE, _RECOUNT = script("flow_extend"), script("flow_prune"), script("flow_recount")
+_COUNTS = script("flow_counts")
 
 _SETTLED_AT_ONCE = 500
 _DELETED_AT_ONCE = 100
@@ -140,6 +142,19 @@ class RedisFlows:
             if not at:
                 break
         return found
+
+    async def counts(self, *, cap: int) -> FlowCounts:
+        *counted, oldest = await self._db.run_aside(_COUNTS)
+        running, succeeded, failed, cancelled, blocked = (min(one, cap) for one in counted)
+        return FlowCounts(
+            running=running,
+            succeeded=succeeded,
+            failed=failed,
+            cancelled=cancelled,
+            blocked=blocked,
+            oldest=None if oldest is None else instant_of(int(oldest)),
+            cap=cap,
+        )
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))

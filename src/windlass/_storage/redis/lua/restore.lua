@@ -64,6 +64,7 @@ function restore.flow(thing)
   if flow.state ~= flows.RUNNING then
     redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, flow.ended, flow.id)
   else
+    redis.call('ZADD', prefix .. 'flows_running', flow.created, flow.id)
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
     end

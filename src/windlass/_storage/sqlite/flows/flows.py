@@ -24,6 +24,7 @@ from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
     FlowAction,
+    FlowCounts,
     FlowFilter,
     FlowGraph,
     Member,
@@ -56,7 +57,7 @@ __all__ = ["SqliteFlows", "read_graph"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ACTED_ON, _UNCANCEL, _PART_IDS = _SQL["acted_on"], _SQL["uncancel"], _SQL["part_ids"]
 _MEMBERS, _FLOW, _FIND = _SQL["members"], _SQL["flow"], _SQL["find"]
-_GRAPH, _EDGES = _SQL["graph"], _SQL["edges"]
+_GRAPH, _EDGES, _COUNTS = _SQL["graph"], _SQL["edges"], _SQL["counts"]
 _GOING, _LET_GO, _GOING_JOBS = _SQL["going"], _SQL["let_go"], _SQL["going_jobs"]
 _DELETE = (_SQL["delete_edges"], _SQL["delete_parts"], _SQL["delete_flow"])
 
@@ -135,6 +136,9 @@ class SqliteFlows:
                 _flow(row) for row in connection.execute(_FIND, values).fetchall()
             ]
         )
+
+    async def counts(self, *, cap: int) -> FlowCounts:
+        return await self._db.ask(lambda connection, _: _counts(connection, cap))
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         return await self._db.ask(lambda connection, _: read_graph(connection, flow))
@@ -238,6 +242,19 @@ def _flow(row: Row) -> FlowRecord:
         cancelled=ended,
         stopped=stopped,
         skipped=skipped,
+    )
+
+
+def _counts(connection: apsw.Connection, cap: int) -> FlowCounts:
+    ((running, succeeded, failed, cancelled, blocked, oldest),) = fetch(connection, _COUNTS, (cap,))
+    return FlowCounts(
+        running=running,
+        succeeded=succeeded,
+        failed=failed,
+        cancelled=cancelled,
+        blocked=int(blocked),
+        oldest=optional_instant(oldest),
+        cap=cap,
     )
 
 

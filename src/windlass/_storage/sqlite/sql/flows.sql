@@ -311,6 +311,22 @@ SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.
  GROUP BY flows.number
  ORDER BY flows.number DESC;
 
+-- name: counts
+-- Each up to ?1: flows that run, and that ended, by state, and blocked jobs. Then since when the oldest runs.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM flows WHERE ended_at IS NULL LIMIT ?1)),
+       (SELECT count(*) FROM (SELECT 1 FROM flows
+                               WHERE ended_at IS NOT NULL AND going = 0 AND state = 'succeeded'
+                               LIMIT ?1)),
+       (SELECT count(*) FROM (SELECT 1 FROM flows
+                               WHERE ended_at IS NOT NULL AND going = 0 AND state = 'failed'
+                               LIMIT ?1)),
+       (SELECT count(*) FROM (SELECT 1 FROM flows
+                               WHERE ended_at IS NOT NULL AND going = 0 AND state = 'cancelled'
+                               LIMIT ?1)),
+       (SELECT min(total(blocked), ?1)
+          FROM (SELECT blocked FROM parts WHERE blocked > 0 LIMIT ?1)),
+       (SELECT min(created_at) FROM flows WHERE ended_at IS NULL);
+
 -- name: graph
 -- As `part_of` reads them.
 SELECT number, name, iif(added_id IS NULL, kind, 'added'), task, runs_when, total, blocked, open,

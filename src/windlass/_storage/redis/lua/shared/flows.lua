@@ -165,6 +165,7 @@ function flows.finish(flow, told)
       flow.expires = flows.expiry(flow.lasts)
     end
     flow.state, flow.ended = flows.RUNNING, 0
+    redis.call('ZADD', prefix .. 'flows_running', flow.created, flow.id)
     if flow.key then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
     end
@@ -175,6 +176,7 @@ function flows.finish(flow, told)
       redis.call('HDEL', prefix .. 'flow_keys', flow.key)
     end
     redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, now, flow.id)
+    redis.call('ZREM', prefix .. 'flows_running', flow.id)
   end
   if before ~= flows.RUNNING and before ~= flow.state then
     redis.call('ZREM', prefix .. 'flows_ended:' .. before, flow.id)

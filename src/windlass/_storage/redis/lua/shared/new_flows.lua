@@ -101,6 +101,7 @@ function new_flows.keep(wanted)
   local flow = wanted.flow
   flow.number = redis.call('INCR', prefix .. 'flow_seq')
   redis.call('ZADD', prefix .. 'flow_numbers', flow.number, flow.id)
+  redis.call('ZADD', prefix .. 'flows_running', flow.created, flow.id)
   if flow.key then
     redis.call('HSET', prefix .. 'flow_keys', flow.key, flow.id)
   end
