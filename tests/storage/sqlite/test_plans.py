@@ -32,6 +32,8 @@ FIRST_JOBS = [
     "jobs: jobs_in_lane",
 ]
 
+OF_FLOW = ["flows: sqlite_autoindex_flows_1", "parts: sqlite_autoindex_parts_1"]
+
 # The statements on the path of every job, of every claim and of every heartbeat, and those by which
 # people look at millions, with each index they use, in the order of the plan.
 HOT = {
@@ -60,11 +62,12 @@ HOT = {
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],
     ("flows.sql", "counts"): [
-        "flows: flows_running",
         *["flows: flows_ended"] * 3,
         "parts: parts_blocked",
         "flows: flows_running",
     ],
+    ("find.sql", "of_flow"): [*OF_FLOW, "jobs: jobs_of_part"],
+    ("find.sql", "of_flow_oldest"): [*OF_FLOW, "jobs: jobs_of_part"],
     ("lanes.sql", "open_bays"): [
         "bays: bays_open",
         f"head: {PRIMARY}",
@@ -125,8 +128,8 @@ HOT = {
     ("workers.sql", "cancel_requests"): ["jobs: jobs_running"],
     ("workers.sql", "next_running_worker"): ["jobs: jobs_running"],
     ("admin.sql", "prunable"): ["jobs: jobs_finished"] * 3,
-    ("find.sql", "walk"): [f"jobs: {PRIMARY}"],
-    ("find.sql", "among"): [f"jobs: {PRIMARY}"],
+    ("find.sql", "walk"): [f"jobs: {PRIMARY}", *OF_FLOW],
+    ("find.sql", "among"): [f"jobs: {PRIMARY}", *OF_FLOW],
     ("find.sql", "named"): ["jobs: sqlite_autoindex_jobs_1"],
     ("find.sql", "newest"): [f"jobs: {PRIMARY}"],
     ("find.sql", "ready"): ["jobs: jobs_ready"],
@@ -213,6 +216,8 @@ HOT = {
 
 # What reads a whole table or sorts, and why that is right.
 ALLOWED = {
+    "find.sql of_flow": "the best of each part, from its index: as many as one look takes",
+    "find.sql of_flow_oldest": "the best of each part, from its index: as many as one look takes",
     "flows.sql counts": "the parts with blocked jobs, as many as are counted, from their index",
     "admin.sql prunable": "the queues with ended jobs, each found by the index",
     "claim.sql next_due_anywhere": "the first row of its index",

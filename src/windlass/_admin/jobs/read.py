@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from windlass._admin.flows.ids import resolve_flow
 from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.jobs.redaction import find_by_masked_key, redacted_page
 from windlass._admin.session import AdminSession
@@ -91,6 +92,9 @@ async def check_filter(session: AdminSession, wanted: JobFilter) -> JobFilter:
             f"send_digest/42, or /KEY if its scope is global; got {shown(wanted.key)}"
         )
         raise InvalidArgument(message)
+    if wanted.flow is not None:
+        flow = await resolve_flow(session, wanted.flow)
+        wanted = msgspec.structs.replace(wanted, flow=flow)
     if wanted.parent is None or is_full_id(wanted.parent):
         return wanted
     if not id_patterns_of(parent := id_as_stored(wanted.parent)) and not is_full_id(parent):

@@ -50,6 +50,7 @@ _OPTIONS = (
     ),
     click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id."),
     click.option("--parent", metavar="ID", help="Only jobs that this job enqueued."),
+    click.option("--flow", metavar="FLOW", help="Only jobs of this flow."),
     click.option(
         "--worker",
         metavar="WORKER",
@@ -71,7 +72,7 @@ _OPTIONS = (
 _INSTANTS = ("created_from", "created_until", "finished_from", "finished_until")
 _WORDS = (
     *("queue", "task", "tenant", "principal", "tag", "key"),
-    *("correlation_id", "parent", "worker", "error", "frame"),
+    *("correlation_id", "parent", "flow", "worker", "error", "frame"),
 )
 FILTERS = ("states", *_WORDS, *_INSTANTS, "search")
 """The names of the parameters that `filter_options` adds."""
@@ -89,7 +90,7 @@ def has_filter(given: Mapping[str, Any]) -> bool:
 
 def filter_of(given: Mapping[str, Any], now: datetime) -> JobFilter:
     """Build the filter from the options. ``now`` is the store's."""
-    from windlass._core.job.job import JobId
+    from windlass._core.job.job import FlowId, JobId
     from windlass._storage.protocol.lists.job_list import JobFilter
 
     plain: dict[str, Any] = {name: given.get(name) for name in _WORDS}
@@ -98,6 +99,8 @@ def filter_of(given: Mapping[str, Any], now: datetime) -> JobFilter:
             plain[name] = instant_of(text, now, f"--{name}", ago=True)
     if plain["parent"] is not None:
         plain["parent"] = JobId(plain["parent"])
+    if plain["flow"] is not None:
+        plain["flow"] = FlowId(plain["flow"])
     states, shown = _states(given.get("states") or ())
     return JobFilter(states=states, shown=shown, text=given.get("search"), **plain)
 

@@ -130,8 +130,8 @@ class AdminStore(Protocol):
 
         One call reads a bounded number of jobs, so a page may be short or empty. Repeat it with
         `Page.next` until that is None: each matching job is found once. The cost is flat in the
-        number of stored jobs. Jobs of rare states, of one worker, or under one held key are found
-        at any age.
+        number of stored jobs. Jobs of rare states, of one worker, of one flow, or under one held
+        key are found at any age.
 
         In the order of a time, an index finds jobs by state, queue or (if that is the order) end,
         among any number of others. The backend decides the order of jobs with the same instant. A

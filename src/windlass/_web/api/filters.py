@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from windlass._core.job.job import JobId
+from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import Shown
 from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder
 from windlass._web.security.cost_limits import ROWS
@@ -68,6 +68,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     correlation_id: str | None = None
     parent: Annotated[str | None, Meta(description="The job that enqueued it.")] = None
+    flow: Annotated[str | None, Meta(description="The flow that it is a member of.")] = None
     worker: Annotated[str | None, Meta(description="The worker of its last run.")] = None
     error: Annotated[str | None, Meta(description="The class of its last error.")] = None
     frame: Annotated[str | None, Meta(description="The place where that was raised.")] = None
@@ -104,6 +105,7 @@ def filter_of(asked: Matching) -> JobFilter:
         key=asked.key,
         correlation_id=asked.correlation_id,
         parent=None if asked.parent is None else JobId(asked.parent),
+        flow=None if asked.flow is None else FlowId(asked.flow),
         worker=asked.worker,
         error=asked.error,
         frame=asked.frame,

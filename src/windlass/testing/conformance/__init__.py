@@ -46,6 +46,7 @@ from windlass.testing.conformance.flows.added_flows import AddedFlowConformance
 from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.counts import FlowCountConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
+from windlass.testing.conformance.flows.jobs import FlowJobConformance
 from windlass.testing.conformance.flows.keep import FlowKeepConformance
 from windlass.testing.conformance.flows.sealed import FlowSealConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
@@ -149,6 +150,7 @@ __all__ = [
     "FlowCountConformance",
     "FlowEndConformance",
     "FlowFailureConformance",
+    "FlowJobConformance",
     "FlowKeepConformance",
     "FlowRetryConformance",
     "FlowSealConformance",
@@ -296,6 +298,7 @@ ALL: tuple[type, ...] = (
     FlowCancelConformance,
     FlowKeepConformance,
     FlowCountConformance,
+    FlowJobConformance,
     WakeupConformance,
     StorageConformance,
     NewerSchemaConformance,

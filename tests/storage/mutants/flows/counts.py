@@ -1,4 +1,4 @@
-"""Stores that count flows wrongly."""
+"""Stores that count flows, or list their jobs, wrongly."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from msgspec.structs import replace
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import FlowState
 from windlass._core.flows.part import Tidings
+from windlass._storage.memory.admin.admin import MemoryAdmin
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow
+from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.protocol.flows import FlowCounts
-from windlass.testing.conformance import FlowCountConformance
+from windlass._storage.protocol.lists.job_list import JobFilter, Page
+from windlass.testing.conformance import FlowCountConformance, FlowJobConformance
 
 
 @fails(FlowCountConformance.test_flows_are_counted_by_state)
@@ -67,3 +70,35 @@ class CountsTheDeleted(MemoryFlows):
 
     async def prune(self, *, state: FlowState, older_than: timedelta, limit: int) -> int:
         return 0
+
+
+# --- lists of jobs ------------------------------------------------------------------------------
+
+
+@fails(
+    FlowJobConformance.test_the_jobs_of_a_flow_are_listed_by_their_flow,
+    FlowJobConformance.test_a_flow_narrows_together_with_other_fields,
+)
+class IgnoresTheFlow(MemoryAdmin):
+    """The flow of a job does not narrow."""
+
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        return await super().find(replace(wanted, flow=None), limit=limit)
+
+
+@fails(FlowJobConformance.test_a_job_that_a_member_added_is_a_job_of_the_flow)
+class ListsWhatWasGiven(MemoryAdmin):
+    """Jobs that members added are left out."""
+
+    def _matches(self, row: JobRow, wanted: JobFilter) -> bool:
+        is_added = row.flow is not None and row.flow.added
+        return super()._matches(row, wanted) and not is_added
+
+
+@fails(FlowJobConformance.test_the_jobs_of_a_flow_whose_deletion_has_begun_are_not_listed_by_it)
+class DeletesTheFlowAlone(MemoryFlows):
+    """The jobs of a deleted flow stay."""
+
+    def _delete(self, flow: MemoryFlow) -> int:
+        self._db.flows.remove(flow)
+        return 1

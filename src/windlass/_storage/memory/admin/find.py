@@ -84,6 +84,7 @@ def is_candidate(row: JobRow, wanted: JobFilter, now: datetime) -> bool:
         and (wanted.shown is None or row_display_state(row, now) in wanted.shown)
         and (wanted.worker is None or row.worker == wanted.worker)
         and (wanted.key is None or _key(row) == wanted.key)
+        and (wanted.flow is None or (row.flow is not None and row.flow.flow == wanted.flow))
     )
 
 

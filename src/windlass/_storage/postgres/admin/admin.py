@@ -16,7 +16,7 @@ from windlass._core.values.instants import clamp_instant, to_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
-from windlass._storage.postgres.io.records import CODES, attempt_of, job_of, known_ids
+from windlass._storage.postgres.io.records import CODES, attempt_of, job_of, known_id, known_ids
 from windlass._storage.postgres.io.rows import stored_text
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, Named, QueueCounts, TaskLook
@@ -147,8 +147,10 @@ class PostgresAdmin:
             behind: tuple[datetime | None, int | None] = None, seq_of(wanted)
         else:
             behind = (None, None) if place is None else (place.instant, place.seq)
+        flow = None if wanted.flow is None else known_id(JobId(wanted.flow))
         rows = await self._ask(
-            _FIND, self._db.instant(), order.value, *behind, limit, *filter_args(wanted), left
+            *(_FIND, self._db.instant(), order.value, *behind, limit),
+            *(*filter_args(wanted), left, wanted.flow is not None, flow),
         )
         found = sort_jobs([job_of(row) for row in rows if row["seq"] is not None], order)
         further, at = rows[0]["next"], rows[0]["next_at"]

@@ -210,17 +210,57 @@ BEGIN
     RETURN CASE WHEN cardinality(v_seqs) > p_most THEN '{}' ELSE v_seqs END;
 END $$;
 
+-- Up to p_most jobs of these parts, newest first: the newest below p_seq, or with p_back = false the oldest
+-- above it. Of each part and line as many, from the index, and of all the best.
+CREATE OR REPLACE FUNCTION gather_parts(
+    p_parts bigint[], p_seq bigint, p_back boolean, p_most integer
+) RETURNS bigint[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_back THEN
+        RETURN ARRAY(
+            SELECT i.seq FROM unnest(p_parts) AS p (id)
+             CROSS JOIN LATERAL (
+                   SELECT l.seq FROM generate_series(0, 6) AS line (ready)
+                    CROSS JOIN LATERAL (
+                          SELECT j.seq FROM jobs j
+                           WHERE j.part = p.id AND j.ready = line.ready AND j.seq < p_seq
+                           ORDER BY j.part DESC, j.ready DESC, j.seq DESC LIMIT p_most) AS l
+                   UNION ALL
+                   (SELECT j.seq FROM jobs j
+                     WHERE j.part = p.id AND j.ready IS NULL AND j.seq < p_seq
+                     ORDER BY j.part DESC, j.ready DESC, j.seq DESC LIMIT p_most)) AS i
+             ORDER BY i.seq DESC LIMIT p_most);
+    END IF;
+    RETURN ARRAY(
+        SELECT o.seq
+          FROM (SELECT i.seq FROM unnest(p_parts) AS p (id)
+                 CROSS JOIN LATERAL (
+                       SELECT l.seq FROM generate_series(0, 6) AS line (ready)
+                        CROSS JOIN LATERAL (
+                              SELECT j.seq FROM jobs j
+                               WHERE j.part = p.id AND j.ready = line.ready AND j.seq > p_seq
+                               ORDER BY j.part, j.ready, j.seq LIMIT p_most) AS l
+                       UNION ALL
+                       (SELECT j.seq FROM jobs j
+                         WHERE j.part = p.id AND j.ready IS NULL AND j.seq > p_seq
+                         ORDER BY j.part, j.ready, j.seq LIMIT p_most)) AS i
+                 ORDER BY i.seq LIMIT p_most) AS o
+         ORDER BY o.seq DESC);
+END $$;
+
 -- `AdminStore.find`: the numbers of up to p_limit jobs, newest first, below p_before (NULL: from the
 -- newest on); next and reached as in Page in protocol/lists/job_list.py.
 --
 -- Looks at the rare ones, or walks down the table: a bounded number of rows, for a bounded time. What
 -- is named (`gather_named`) comes with the first page, at any position, and with no other.
 --
+-- p_parts: of jobs of these parts alone, which an index knows (NULL: of any).
 -- p_left: rows that may still be looked at, where several calls are one search. looked: those up to
 -- next, counted then alone.
 CREATE OR REPLACE FUNCTION find_jobs(
     p_at timestamptz, p_before bigint, p_limit integer, w job_filter,
-    p_left integer DEFAULT NULL,
+    p_left integer DEFAULT NULL, p_parts bigint[] DEFAULT NULL,
     OUT seqs bigint[], OUT next bigint, OUT reached timestamptz, OUT looked integer
 )
 LANGUAGE plpgsql AS $$
@@ -231,7 +271,7 @@ DECLARE
     v_first bigint := v_before;
     v_left integer := coalesce(p_left, CASE WHEN w.words IS NULL THEN 20000 ELSE 2000 END);
     v_step integer := least(CASE WHEN w.words IS NULL THEN 500 ELSE 100 END, v_left);
-    v_rare bigint[] := gather_rare(w, v_now, 10000);
+    v_rare bigint[];
     v_all bigint[];
     v_named bigint[] := '{}';
     v_room integer := p_limit;
@@ -239,6 +279,11 @@ DECLARE
     v_edge record;
 BEGIN
     seqs := '{}';
+    IF p_parts IS NULL THEN
+        v_rare := gather_rare(w, v_now, 10000);
+    ELSE
+        v_rare := gather_parts(p_parts, v_before, true, v_left + 1);
+    END IF;
     IF v_rare IS NULL THEN
         v_named := gather_named(w, v_now, p_limit);
         v_room := p_limit - CASE WHEN p_before IS NULL THEN cardinality(v_named) ELSE 0 END;

@@ -192,10 +192,10 @@ END $$;
 
 -- `AdminStore.find`: the numbers of up to p_limit jobs in an order, behind the place of the last page:
 -- its number, and its instant where the list is by time. next, next_at and reached as in Page in
--- protocol/lists/job_list.py; p_left and looked as in find_jobs.
+-- protocol/lists/job_list.py; p_left, p_parts and looked as in find_jobs.
 CREATE OR REPLACE FUNCTION list_jobs(
     p_now timestamptz, p_order text, p_at timestamptz, p_seq bigint, p_limit integer, w job_filter,
-    p_left integer DEFAULT NULL,
+    p_left integer DEFAULT NULL, p_parts bigint[] DEFAULT NULL,
     OUT seqs bigint[], OUT next bigint, OUT next_at timestamptz, OUT reached timestamptz,
     OUT looked integer
 )
@@ -215,12 +215,16 @@ DECLARE
 BEGIN
     IF p_order = '-enqueued' THEN
         SELECT f.seqs, f.next, f.reached, f.looked INTO seqs, next, reached, looked
-          FROM find_jobs(p_now, p_seq, p_limit, w, p_left) AS f;
+          FROM find_jobs(p_now, p_seq, p_limit, w, p_left, p_parts) AS f;
         RETURN;
     END IF;
     IF v_time = 'enqueued' THEN
-        v_rare := gather_rare(w, v_now, 10000);
         v_seq := coalesce(v_seq, 0);
+        IF p_parts IS NULL THEN
+            v_rare := gather_rare(w, v_now, 10000);
+        ELSE
+            v_rare := gather_parts(p_parts, v_seq, false, v_left + 1);
+        END IF;
     ELSIF v_seq IS NULL THEN
         v_at := CASE WHEN v_time = 'finished' AND v_back THEN coalesce(w.finished_until, 'infinity')
                      WHEN v_time = 'finished' THEN coalesce(w.finished_from, '-infinity')
@@ -236,7 +240,8 @@ BEGIN
         seqs := seqs || ARRAY(
             SELECT j.seq FROM unnest(v_some.seqs) WITH ORDINALITY AS u (seq, n)
               JOIN jobs j ON j.seq = u.seq
-             WHERE is_wanted(j, w, v_now) ORDER BY u.n LIMIT p_limit + 1 - cardinality(seqs));
+             WHERE is_wanted(j, w, v_now) AND (p_parts IS NULL OR j.part = ANY (p_parts))
+             ORDER BY u.n LIMIT p_limit + 1 - cardinality(seqs));
         IF cardinality(seqs) > p_limit THEN
             next := seqs[p_limit];
             v_last := array_position(v_some.seqs, next);

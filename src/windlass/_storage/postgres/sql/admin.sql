@@ -58,7 +58,10 @@ SELECT f.next, f.next_at, f.reached, f.looked,
            $1, $2, $3, $4, $5,
            ROW($6::smallint[], $7::text[], $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
                $19::timestamptz, $20::timestamptz, $21::timestamptz, $22::timestamptz,
-               $23)::windlass.job_filter, $24) AS f
+               $23)::windlass.job_filter, $24,
+           CASE WHEN $25 THEN ARRAY(SELECT p.id FROM windlass.flows f
+                                      JOIN windlass.parts p ON p.flow = f.number
+                                     WHERE f.id = $26::uuid AND NOT f.gone) END) AS f
   LEFT JOIN LATERAL windlass.read_jobs(f.seqs) AS jobs ON true
  ORDER BY jobs.seq DESC;
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import msgspec
 
-from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import Shown, State
 from windlass._core.values.text_search import SearchWords
 from windlass.errors import InvalidArgument
@@ -59,6 +59,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     parent: JobId | None = None
     """The job that enqueued it."""
+    flow: FlowId | None = None
+    """The flow that it is a member of."""
     worker: str | None = None
     """The worker that runs it, or ran it last."""
     error: str | None = None

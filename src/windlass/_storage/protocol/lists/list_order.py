@@ -113,10 +113,11 @@ def possible_orders(wanted: JobFilter) -> tuple[ListOrder, ...]:
 def default_order(wanted: JobFilter) -> ListOrder:
     """Pick the order that people expect: the latest end first, the next due first, else the newest.
 
-    The holder of a key is found by the key, which only the order of enqueueing does.
+    The holder of a key is found by the key, and the jobs of a flow by their flow, which only the
+    order of enqueueing does.
     """
     seen = visible_states_of(wanted)
-    if wanted.key is not None or not seen:
+    if wanted.key is not None or wanted.flow is not None or not seen:
         return ListOrder.NEWEST
     if seen <= _ENDED:
         return ListOrder.FINISHED_LAST

@@ -114,7 +114,7 @@ class RedisFinder:
         if limit <= 0 or not states:
             return Page(())
         said = _said(wanted, states)
-        if sort_field_of(order) != "enqueued":
+        if sort_field_of(order) != "enqueued" or wanted.flow is not None:
             chunks = self._ordered(wanted, order, said, limit, budget)
             return await _paged(chunks, wanted, limit, budget)
         few, before = await self._few(wanted, states), seq_of(wanted)
@@ -195,7 +195,7 @@ class RedisFinder:
                 limit -= len(found)
                 more = at < len(spots) or len(spots) == size
                 further = cursor_after(last, order) if more else None
-                reached = instant_of(made if order is ListOrder.OLDEST else last[0])
+                reached = instant_of(made if sort_field_of(order) == "enqueued" else last[0])
                 yield _FindChunk([shown_job(row) for row in found], looked, read, further, reached)
             if len(spots) < size or limit <= 0:
                 return
@@ -278,4 +278,6 @@ def _said(wanted: JobFilter, states: Sequence[State]) -> bytes:
     given["states"] = "".join(str(CODES[state]) for state in states)
     if wanted.shown is not None:
         given["shown"] = {one.value: True for one in wanted.shown}
+    if wanted.flow is not None:
+        given["flow"] = wanted.flow
     return _pack({name: value for name, value in given.items() if value is not None})

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 
-from windlass._core.job.job import JobRecord
+from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import to_us
 from windlass._storage.protocol.lists.job_list import Cursor, JobFilter, ListOrder
@@ -26,6 +27,7 @@ from windlass._storage.protocol.lists.list_order import (
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.layout import CODES
 from windlass._storage.redis.io.scripts import script
+from windlass._storage.shared.job_ids import known_id
 
 __all__ = [
     "FetchScoresAfter",
@@ -36,7 +38,7 @@ __all__ = [
     "id_at",
 ]
 
-_LISTED, _RUNS = script("listed"), script("runs")
+_LISTED, _RUNS, _FLOW_JOBS = script("listed"), script("runs"), script("flow_jobs")
 _RUN = struct.Struct(">16sd")
 _SEQ = struct.Struct(">d")
 _FRONT = struct.Struct(">Bdd")
@@ -92,6 +94,8 @@ class SortedJobs:
                 return self._started
             case "finished":
                 return self._ended
+            case _ if self._wanted.flow is not None:
+                return partial(self._of_flow, self._wanted.flow)
             case _ if few is None:
                 return self._numbered
             case _:
@@ -106,6 +110,17 @@ class SortedJobs:
     async def _numbered(self, after: ScorePosition | None, most: int) -> Sequence[ScorePosition]:
         edge = (seq_of(self._wanted) or 0) if after is None else after[0]
         return await self._listed((edge + 1, b""), most, "all")
+
+    async def _of_flow(
+        self, flow: FlowId, after: ScorePosition | None, most: int
+    ) -> Sequence[ScorePosition]:
+        """Return jobs of a flow by number."""
+        edge: Argument | None = seq_of(self._wanted) if after is None else after[0]
+        if edge is None:
+            edge = "+inf" if self._back else 0
+        uid = known_id(JobId(flow))
+        found = await self._db.run_aside(_FLOW_JOBS, uid, edge, int(self._back), most)
+        return [(int(found[at]), found[at + 1]) for at in range(0, len(found), 2)]
 
     async def _due(self, after: ScorePosition | None, most: int) -> Sequence[ScorePosition]:
         cursor = position_of(self._wanted)

@@ -8,19 +8,21 @@ filter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
-from windlass._core.job.job import JobRecord
+from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
 from windlass._core.values.instants import LAST_US, instant_of, us_or_none
 from windlass._core.values.text_search import SearchWords
 from windlass._storage.protocol.lists.job_list import JobFilter, ListOrder, Page, sought_of
 from windlass._storage.protocol.lists.list_order import ListPosition, order_of, seq_of
 from windlass._storage.shared.filter_values import filter_values
+from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.admin.sort import FetchRowsAfter, RowPosition, sorted_rows_source
 from windlass._storage.sqlite.io.rows import (
@@ -42,7 +44,7 @@ _ROWS = load_sql("windlass._storage.sqlite.sql", "whole_jobs.sql")["rows"]
 _READY, _SOLO, _IN_LANES = _SQL["ready"], _SQL["solo"], _SQL["in_lanes"]
 _LATER, _OVERDUE, _RETRYING = _SQL["later"], _SQL["overdue"], _SQL["retrying"]
 _RUNNING, _ENDED, _TEXTS = _SQL["running"], _SQL["ended"], _SQL["texts"]
-_CREATED = _SQL["created"]
+_CREATED, _OF_FLOW, _OF_FLOW_OLDEST = _SQL["created"], _SQL["of_flow"], _SQL["of_flow_oldest"]
 
 _FEW = 10_000
 """Up to this number of rows are gathered from the indexes; above it, the table is read."""
@@ -88,11 +90,13 @@ def find(connection: apsw.Connection, wanted: JobFilter, limit: int, now: int) -
     order = order_of(wanted)
     if not mask or limit < 1:
         return Page(())
-    values = {**filter_values(wanted), "mask": mask, "now": now}
+    values = {**filter_values(wanted), "flow": _flow(wanted), "mask": mask, "now": now}
     if order is not ListOrder.NEWEST:
         return _in_order(connection, values, wanted, order, limit)
-    few = _gather(connection, wanted, mask, now)
-    if few is not None:
+    few = None if wanted.flow is not None else _gather(connection, wanted, mask, now)
+    if wanted.flow is not None:
+        look = _walk_flow(connection, values, wanted, limit)
+    elif few is not None:
         look = _look_among(connection, values, few, wanted, limit)
     elif wanted.key is None:
         look = _walk(connection, values, wanted, limit)
@@ -150,6 +154,8 @@ def _following(
     connection: apsw.Connection, wanted: JobFilter, order: ListOrder, values: dict[str, Any]
 ) -> FetchRowsAfter:
     """Return a source of the jobs in order; a few of them, counted by number, all at once."""
+    if order is ListOrder.OLDEST and wanted.flow is not None:
+        return partial(_oldest_of_flow, connection, wanted)
     if order is ListOrder.OLDEST:
         whole = msgspec.structs.replace(wanted, before=None)
         few = _gather(connection, whole, values["mask"], values["now"])
@@ -259,6 +265,29 @@ def _walk(
     most = (_LOOK if wanted.text is None else _LOOK_INSIDE) + 1
     rows = connection.execute(_WALK, {**values, "before": before, "look": most})
     return _look(connection, rows, limit, wanted, leave_out)
+
+
+def _flow(wanted: JobFilter) -> bytes | None:
+    return None if wanted.flow is None else known_id(JobId(wanted.flow))
+
+
+def _walk_flow(
+    connection: apsw.Connection, values: dict[str, Any], wanted: JobFilter, limit: int
+) -> _FindStep:
+    """Look at the jobs of a flow, which an index knows."""
+    seq = seq_of(wanted)
+    most = _LOOK if wanted.text is None else _LOOK_INSIDE
+    before = _NEWEST if seq is None else seq
+    rows = fetch(connection, _OF_FLOW, (values["flow"], before, most + 1))
+    return _look_among(connection, values, [seq for (seq,) in rows], wanted, limit)
+
+
+def _oldest_of_flow(
+    connection: apsw.Connection, wanted: JobFilter, after: RowPosition | None, most: int
+) -> Sequence[RowPosition]:
+    seq = (seq_of(wanted) or 0) if after is None else after[1]
+    rows = fetch(connection, _OF_FLOW_OLDEST, (_flow(wanted), seq, most))
+    return fetch(connection, _CREATED, (seqs_text([seq for (seq,) in rows]),))
 
 
 def _walk_for_key(

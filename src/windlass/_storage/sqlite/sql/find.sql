@@ -24,6 +24,10 @@ SELECT seq, created_at, length(payload),
              AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
              AND (:parent IS NULL OR parent = :parent)
              AND (:worker IS NULL OR worker = :worker)
+             AND (:flow IS NULL
+                  OR part IN (SELECT parts.id
+                                FROM flows JOIN parts ON parts.flow = flows.number
+                               WHERE flows.id = :flow AND flows.going = 0))
              AND (:created_from IS NULL OR created_at >= :created_from)
              AND (:created_until IS NULL OR created_at < :created_until)
              AND (:finished_from IS NULL OR finished_at >= :finished_from)
@@ -102,6 +106,28 @@ SELECT jobs.seq
  WHERE jobs.state >= 2 AND jobs.state = ?1 AND jobs.queue = ended.name
    AND jobs.finished_at >= ?3 AND jobs.finished_at < ?4
  LIMIT ?5;
+
+-- name: of_flow
+-- The newest below ?2, up to ?3: of each part as many, from its index, and of all the best.
+SELECT value
+  FROM flows
+  JOIN parts ON parts.flow = flows.number
+ CROSS JOIN json_each((SELECT json_group_array(seq)
+                         FROM (SELECT seq FROM jobs WHERE part = parts.id AND seq < ?2
+                                ORDER BY seq DESC LIMIT ?3)))
+ WHERE flows.id = ?1 AND flows.going = 0
+ ORDER BY value DESC LIMIT ?3;
+
+-- name: of_flow_oldest
+-- The same of the oldest above ?2.
+SELECT value
+  FROM flows
+  JOIN parts ON parts.flow = flows.number
+ CROSS JOIN json_each((SELECT json_group_array(seq)
+                         FROM (SELECT seq FROM jobs WHERE part = parts.id AND seq > ?2
+                                ORDER BY seq LIMIT ?3)))
+ WHERE flows.id = ?1 AND flows.going = 0
+ ORDER BY value LIMIT ?3;
 
 -- name: created
 -- In the order of the numbers given.

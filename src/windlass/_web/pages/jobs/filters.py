@@ -30,6 +30,7 @@ WORDS = {
     "frame": "Raised at",
     "worker": "Worker",
     "parent": "Enqueued by job",
+    "flow": "Flow",
 }
 INSTANTS = {
     "created_from": "Enqueued from",

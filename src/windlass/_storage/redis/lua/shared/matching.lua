@@ -72,6 +72,13 @@ function matching.carries(job, wanted)
     and matching.is_or_any(extras[6], wanted.correlation_id) and matching.is_or_any(extras[8], wanted.parent)
 end
 
+-- The id of its flow in hex digits; nil: it is in none.
+function matching.flow_of(job)
+  return job.part and (string.gsub(string.sub(job.part, 1, 16), '.', function(byte)
+    return string.format('%02x', string.byte(byte))
+  end))
+end
+
 -- Kind and text of the last error; '' each where there is none.
 function matching.error_of(job)
   local said = has(job.flags, ERROR) and matching.record('errors', job.id)
@@ -113,6 +120,7 @@ function matching.job(ids, at, wanted)
   if job and matching.is_or_any(job.queue, wanted.queue) and matching.is_or_any(job.task, wanted.task)
     and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[matching.shown_as(job)])
     and matching.is_or_any(job.worker, wanted.worker)
+    and (wanted.flow == nil or matching.flow_of(job) == wanted.flow)
     and (wanted.key == nil or (special_of(job) or {})[1] == wanted.key)
     and matching.lies_within(job.created, wanted.created_from, wanted.created_until)
     and matching.lies_within(job.finished, wanted.finished_from, wanted.finished_until)
