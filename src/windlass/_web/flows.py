@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._core.job.ids import is_full_id
 from windlass._storage.protocol.actions import ActionResult
@@ -9,7 +11,7 @@ from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._web.request import PageRequest
 from windlass.errors import FlowNotFound, WindlassError
 
-__all__ = ["FlowActionRefused", "act_on_flow", "check_action", "find_flow"]
+__all__ = ["FlowActionRefused", "act_on_flow", "check_action", "find_flow", "recount"]
 
 _NEEDS = {
     "cancel": "only a running flow can be cancelled",
@@ -54,3 +56,9 @@ async def act_on_flow(visit: PageRequest, flow: str, action: FlowAction) -> Flow
     if answer not in {ActionResult.DONE, ActionResult.REQUESTED}:
         raise FlowActionRefused(found, action, answer)
     return (await find_flow(visit, flow)).flow
+
+
+async def recount(visit: PageRequest, flow: str, *, repair: bool) -> Sequence[str]:
+    """Count the jobs of a flow again, under the user's name; the counts that did not agree."""
+    found = (await find_flow(visit, flow)).flow
+    return await visit.orders.flows.recount(found.id, repair=repair)

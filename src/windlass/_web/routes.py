@@ -98,6 +98,7 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/jobs/copy", job_actions.COPY, Role.OPERATOR, _BOTH),
     PageRoute("/flows/cancel", flow_page.CANCEL, Role.OPERATOR, _BOTH),
     PageRoute("/flows/retry", flow_page.RETRY, Role.OPERATOR, _BOTH),
+    PageRoute("/flows/recount", flow_page.RECOUNT, Role.OPERATOR, _BOTH),
     PageRoute("/errors/requeue", errors.REQUEUE, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/errors/discard", errors.DISCARD, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/queues/pause", queue_list.PAUSE, Role.OPERATOR, _BOTH),

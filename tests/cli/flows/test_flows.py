@@ -97,6 +97,14 @@ def test_a_flow_that_is_not_stored_whole_cannot_be_retried(
     assert said in answer_text("retry", ActionResult.WRONG_STATE, flow)
 
 
+def test_jobs_are_listed_by_their_flow(everywhere: Desk) -> None:
+    flow, jobs = a_chain(everywhere)
+    a_chain(everywhere, "another")
+    for name in (flow, f"{flow[:8]}…{flow[-6:]}"):
+        listed = everywhere("jobs", "list", "--flow", name, "--json").json
+        assert [job["id"] for job in listed] == jobs[::-1]
+
+
 def test_counts_are_compared_with_the_jobs(everywhere: Desk) -> None:
     a_chain(everywhere)
     said = everywhere("flows", "recount")

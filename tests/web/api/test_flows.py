@@ -9,6 +9,9 @@ import pytest
 from tests.web.api.test_api import V1, problem, program
 from tests.web.fixtures import A_FLOW, Room, opened, stocked
 from windlass import Flow
+from windlass._app.parts import parts_of
+from windlass._core.job.job import FlowId
+from windlass._storage.memory import MemoryStorage
 from windlass._web.api import truncation
 from windlass._web.security.roles import Role
 
@@ -114,6 +117,34 @@ async def test_a_retry_is_refused_while_another_flow_holds_the_key(room: Room) -
 
 async def test_a_viewer_is_refused_actions(room: Room) -> None:
     async with program(room, Role.VIEWER) as viewer:
-        for action in ("cancel", "retry"):
+        for action in ("cancel", "retry", "recount"):
             problem(await viewer.post(f"{V1}/flows/{A_FLOW}/{action}"), 403)
     assert not (await room.app.admin.flows.get(A_FLOW)).flow.cancel_requested
+
+
+async def test_an_operator_lets_the_jobs_of_a_flow_be_counted_again(room: Room) -> None:
+    storage = await parts_of(room.app).storage()
+    assert isinstance(storage, MemoryStorage)
+    async with program(room, Role.OPERATOR) as operator:
+        told = (await operator.post(f"{V1}/flows/{A_FLOW}/recount", json={"repair": True})).json()
+        assert told == {"wrong": [], "repaired": False}
+        storage.flows._db.flows.by_id[FlowId(A_FLOW)].parts[0].counts.put("succeeded", 1)
+        told = (await operator.post(f"{V1}/flows/{A_FLOW}/recount")).json()
+        assert told["repaired"] is False
+        assert [text.partition(": ")[2] for text in told["wrong"]] == [
+            "succeeded is 1, and 0 jobs are"
+        ]
+        told = (await operator.post(f"{V1}/flows/{A_FLOW}/recount", json={"repair": True})).json()
+        assert (len(told["wrong"]), told["repaired"]) == (1, True)
+        assert not (await storage.flows.recount()).wrong
+        problem(await operator.post(f"{V1}/flows/{'0' * 32}/recount"), 404)
+    audits = [one.note for one in await room.app.admin.audit.list(subject=f"flow {A_FLOW}")]
+    assert [(one.what, one.detail) for one in audits] == [("flows.recount", "1 counts")]
+
+
+async def test_jobs_are_listed_by_their_flow(room: Room) -> None:
+    async with program(room, Role.VIEWER) as viewer:
+        told = (await viewer.get(f"{V1}/jobs?flow={A_FLOW}")).json()
+        assert [job["flow"]["flow"] for job in told["jobs"]] == [A_FLOW, A_FLOW]
+        assert (await viewer.get(f"{V1}/jobs?flow={'0' * 32}")).json()["jobs"] == []
+        problem(await viewer.get(f"{V1}/jobs?flow=x"), 404)

@@ -39,6 +39,7 @@ ORDERS: Mapping[str, str] = {
     "/jobs/discard": "jobs.discard",
     "/flows/cancel": "flows.cancel",
     "/flows/retry": "flows.retry",
+    "/flows/recount": "",
     "/errors/requeue": "jobs.requeue",
     "/errors/discard": "jobs.discard",
     "/queues/pause": "queues.pause",
@@ -190,6 +191,9 @@ async def test_a_flow_is_cancelled_and_retried(scene: Scene) -> None:
         await expect(badge).to_have_text("cancelled")  # the page follows by itself
         await expect(page.locator(".graph .box.end .state")).to_have_text("cancelled")
         await clerk.order("/flows/retry", "Retry", "Retry flow", "is running again.")
+        await page.get_by_role("link", name="Recount", exact=True).click()
+        await page.get_by_role("dialog").get_by_role("button", name="Recount").click()
+        await expect(page.locator(".notice.good")).to_contain_text("All counts agree.")
         await expect(badge).to_have_text("succeeded")
         assert (await run.refresh()).state is FlowState.SUCCEEDED
 

@@ -213,6 +213,17 @@ async def test_an_operator_cancels_and_retries_under_their_name(room: Room) -> N
         assert links((await operator.get("/audit")).text, f"/flows/{flow}")
 
 
+async def test_an_operator_lets_the_jobs_be_counted_again(room: Room) -> None:
+    flow = await started(room, 1)
+    async with await room.logged_in(Role.OPERATOR) as operator:
+        page = (await operator.get(f"/flows/{flow}")).text
+        assert links(page, "/flows/recount") == [f"/flows/recount?flow={flow}"]
+        assert links(page, f"/jobs?flow={flow}")
+        done = await room.order(operator, "/flows/recount", {"flow": flow})
+        page = words((await operator.get(done.headers["location"])).text)
+        assert "All counts agree." in page
+
+
 async def test_a_late_action_is_refused_and_says_why(room: Room) -> None:
     flow = await started(room, 1)
     async with await room.logged_in() as admin:

@@ -11,7 +11,7 @@ from windlass._admin.flows.ids import missing_flow, resolve_flow
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowAction, FlowCounts, FlowFilter, FlowGraph, Member
+from windlass._storage.protocol.flows import FlowAction, FlowCounts, FlowFilter, FlowGraph, FlowStore, Member
 
 __all__ = ["FlowAdmin"]
 
@@ -92,19 +92,21 @@ class FlowAdmin:
         """
         return await self._act(flow, "retry")
 
-    async def recount(self, *, repair: bool = False) -> Sequence[str]:
-        """Check the counts of all flows against their jobs, and return what does not agree.
-        ``repair`` corrects the counts.
+    async def recount(self, flow: str | None = None, *, repair: bool = False) -> Sequence[str]:
+        """Check the counts of a flow, or of all flows, against their jobs, and return what does not
+        agree. ``repair`` corrects the counts. FlowNotFound.
         """
         storage = await self._session.storage()
-        wrong: list[str] = []
-        after: int | None = 0
-        while after is not None:
-            found = await storage.flows.recount(after=after, limit=_AT_ONCE, repair=repair)
-            wrong += found.wrong
-            after = found.next
+        if flow is None:
+            wrong, subject = await _recount_all(storage.flows, repair=repair), "all flows"
+        else:
+            one = (await self.get(flow)).flow
+            subject = f"flow {one.id}"
+            wrong = (
+                await storage.flows.recount(after=one.number - 1, limit=1, repair=repair)
+            ).wrong
         if wrong and repair:
-            note = self._session.note("flows.recount", f"{len(wrong)} counts", "repair")
+            note = self._session.note("flows.recount", subject, f"{len(wrong)} counts")
             await storage.orders.record(note, len(wrong))
         return wrong
 
@@ -116,3 +118,13 @@ class FlowAdmin:
         if answer is ActionResult.UNKNOWN:
             raise await missing_flow(self._session, uid)
         return answer
+
+
+async def _recount_all(store: FlowStore, *, repair: bool) -> Sequence[str]:
+    wrong: list[str] = []
+    after: int | None = 0
+    while after is not None:
+        found = await store.recount(after=after, limit=_AT_ONCE, repair=repair)
+        wrong += found.wrong
+        after = found.next
+    return wrong

@@ -12,7 +12,7 @@ from windlass._admin.flows.flows import FlowAdmin
 from windlass._app.sync import BlockingClient
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowGraph, Member
+from windlass._storage.protocol.flows import FlowCounts, FlowGraph, Member
 
 __all__ = ["BlockingFlowAdmin"]
 
@@ -45,6 +45,10 @@ class BlockingFlowAdmin:
             instead="app.admin.flows.list(...)",
         )
 
+    def counts(self, *, cap: int = 10_000) -> FlowCounts:
+        """Count flows by state, and their blocked jobs. Each count stops at ``cap``."""
+        return self._client.run(self._part.counts(cap=cap), instead="app.admin.flows.counts(...)")
+
     def get(self, flow: str) -> FlowGraph:
         """Return a flow with its parts and their counts; FlowNotFound. The id may be short, as
         ``0192f3a1…9c4e07``.
@@ -75,10 +79,10 @@ class BlockingFlowAdmin:
         """
         return self._client.run(self._part.retry(flow), instead="app.admin.flows.retry(...)")
 
-    def recount(self, *, repair: bool = False) -> Sequence[str]:
-        """Check the counts of all flows against their jobs, and return what does not agree.
-        ``repair`` corrects the counts.
+    def recount(self, flow: str | None = None, *, repair: bool = False) -> Sequence[str]:
+        """Check the counts of a flow, or of all flows, against their jobs, and return what does not
+        agree. ``repair`` corrects the counts. FlowNotFound.
         """
         return self._client.run(
-            self._part.recount(repair=repair), instead="app.admin.flows.recount(...)"
+            self._part.recount(flow, repair=repair), instead="app.admin.flows.recount(...)"
         )

@@ -1,4 +1,4 @@
-"""Flows: lists, one with its parts, cancel and retry."""
+"""Flows: lists, one with its parts, cancel, retry and recount."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windlass._core.flows.flow import FlowRecord, FlowState, PartRecord
 from windlass._web.api.endpoint import Endpoint, Nothing
 from windlass._web.api.filters import Cursor, Size
 from windlass._web.api.truncation import fit_answer
-from windlass._web.flows import act_on_flow, find_flow
+from windlass._web.flows import act_on_flow, find_flow, recount
 from windlass._web.request import PageRequest
 from windlass._web.security.roles import Role
 
@@ -96,6 +96,26 @@ async def retry_flow(visit: PageRequest, _: Nothing) -> FlowRecord:
     return await act_on_flow(visit, visit.request.path_params["flow"], "retry")
 
 
+class RecountBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether to correct the counts."""
+
+    repair: Annotated[bool, Meta(description="Correct the counts that do not agree.")] = False
+
+
+class RecountAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of counting the jobs of a flow again."""
+
+    wrong: Sequence[str]
+    """The counts that did not agree with the jobs, in words."""
+    repaired: bool
+
+
+async def recount_flow(visit: PageRequest, asked: RecountBody) -> RecountAnswer:
+    """Count the jobs of one flow again."""
+    wrong = await recount(visit, visit.request.path_params["flow"], repair=asked.repair)
+    return RecountAnswer(wrong=wrong, repaired=bool(wrong) and asked.repair)
+
+
 FLOWS = (
     Endpoint(
         method="GET",
@@ -142,5 +162,16 @@ FLOWS = (
         role=Role.OPERATOR,
         refusals=(404, 409),
         title="Run again what failed in a flow, and what that has stopped",
+    ),
+    Endpoint(
+        method="POST",
+        path="/flows/{flow}/recount",
+        answer=recount_flow,
+        asked=RecountBody,
+        told=RecountAnswer,
+        role=Role.OPERATOR,
+        refusals=(404,),
+        title="Check the counts of a flow against its jobs, and correct them",
+        heavy=True,
     ),
 )

@@ -15,7 +15,7 @@ from windlass._core.flows.part_state import PartState, part_states
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.flows import FlowGraph, Member
-from windlass._web.flows import act_on_flow, check_action, find_flow
+from windlass._web.flows import act_on_flow, check_action, find_flow, recount
 from windlass._web.graph.picture import draw_flow
 from windlass._web.graph.states import Tally, tally_of
 from windlass._web.pages.flows.flow_list import FlowLine, parse_number
@@ -27,7 +27,7 @@ from windlass.errors import FlowNotFound
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["CANCEL", "RETRY", "JobPlace", "flow", "part", "place_of", "read_live_item"]
+__all__ = ["CANCEL", "RECOUNT", "RETRY", "JobPlace", "flow", "part", "place_of", "read_live_item"]
 
 _AUDITED = 10
 _MEMBERS = 100
@@ -244,5 +244,24 @@ async def _retry(visit: PageRequest) -> ActionNotice:
     return ActionNotice(f"Flow {found.name} is running again.", f"/flows/{found.id}")
 
 
+async def _ask_recount(visit: PageRequest) -> Confirmation:
+    found = (await find_flow(visit, visit.needed("flow"))).flow
+    return Confirmation(
+        title=f"Count the jobs of flow {found.name} again?",
+        sentence="Windlass compares the stored counts with the jobs, and corrects those that do "
+        "not agree. Do this if the flow does not end though its jobs have ended.",
+        button="Recount",
+        back=f"/flows/{found.id}",
+    )
+
+
+async def _recount(visit: PageRequest) -> ActionNotice:
+    flow = visit.needed("flow")
+    wrong = await recount(visit, flow, repair=True)
+    notice = f"Corrected {plural(len(wrong), 'count')}." if wrong else "All counts agree."
+    return ActionNotice(notice, f"/flows/{flow}")
+
+
+RECOUNT = ActionPage(ask=_ask_recount, act=_recount)
 CANCEL = ActionPage(ask=_ask_cancel, act=_cancel)
 RETRY = ActionPage(ask=_ask_retry, act=_retry)
