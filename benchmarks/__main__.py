@@ -23,7 +23,6 @@ from benchmarks.figures import (
     closed,
     drain,
     flat,
-    flows,
     hosts,
     imports,
     lanes,
@@ -37,6 +36,7 @@ from benchmarks.figures import (
     warm,
 )
 from benchmarks.figures.dashboard import actions, lists, pages, streams
+from benchmarks.figures.flows import crowd, large, shapes, waiting
 from benchmarks.figures.server import empty_claim, idle_workers, profile, retention
 from benchmarks.figures.storing import bulk, enqueue, lone
 from benchmarks.place import BACKENDS, Backend, Place, open_place
@@ -61,7 +61,11 @@ MEASURES: Measures = {
     "flat": flat.measure,
     "lanes": lanes.measure,
     "limited": limited.measure,
-    "flows": flows.measure,
+    "flows": shapes.measure,
+    "fanin": large.measure,
+    "crowd": crowd.measure,
+    "cascade": waiting.measure_cascade,
+    "resume": waiting.measure_resume,
     "closed": closed.measure,
     "idle_workers": idle_workers.measure,
     "empty_claim": empty_claim.measure,
@@ -91,6 +95,9 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "lanes",
         "limited",
         "flows",
+        "fanin",
+        "cascade",
+        "resume",
         "closed",
         "rates",
         "misfits",
@@ -115,6 +122,10 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
             "lanes",
             "limited",
             "flows",
+            "fanin",
+            "crowd",
+            "cascade",
+            "resume",
             "closed",
             "rates",
             "misfits",
@@ -140,6 +151,9 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "lanes",
         "limited",
         "flows",
+        "fanin",
+        "cascade",
+        "resume",
         "closed",
         "rates",
         "misfits",

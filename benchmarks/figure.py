@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["Figure", "Target", "Unit", "percentile"]
 
-Unit = Literal["jobs/s", "ms", "µs", "MB", "% of a core", "% of plain"]
+Unit = Literal["jobs/s", "ms", "µs", "MB", "% of a core", "% of plain", "deadlocks", "place"]
 
 
 class Target(msgspec.Struct, frozen=True):

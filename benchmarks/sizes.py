@@ -38,6 +38,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     closed_seconds: float
     rate_seconds: float
     misfits: int
+    flow_jobs: int
     against_jobs: int
     against_lone: int
     against_rounds: int
@@ -72,6 +73,7 @@ FULL = Sizes(
     closed_seconds=30.0,
     rate_seconds=20.0,
     misfits=50_000,
+    flow_jobs=100_000,
     against_jobs=50_000,
     against_lone=500,
     against_rounds=9,
@@ -105,6 +107,7 @@ QUICK = Sizes(
     closed_seconds=10.0,
     rate_seconds=10.0,
     misfits=50_000,
+    flow_jobs=20_000,
     against_jobs=10_000,
     against_lone=200,
     against_rounds=5,
@@ -138,6 +141,7 @@ TINY = Sizes(
     closed_seconds=0.5,
     rate_seconds=0.2,
     misfits=100,
+    flow_jobs=600,
     against_jobs=400,
     against_lone=20,
     against_rounds=1,

@@ -17,7 +17,7 @@ from windlass._storage.protocol.storage import Storage
 from windlass._worker.claim.queue_settings import QueueSettingsCache
 from windlass._worker.liveness.leader import Leader
 
-__all__ = ["CHUNK_SIZE", "Promoter", "Pruner", "run_in_chunks"]
+__all__ = ["CHUNK_SIZE", "Promoter", "Pruner", "run_in_chunks", "run_until_done"]
 
 _KEEP_WORKERS = timedelta(days=1)
 _KEEP_MINUTES = timedelta(hours=48)

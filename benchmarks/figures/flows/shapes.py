@@ -21,7 +21,7 @@ from benchmarks.stage import Rounds, Stage, alternate
 from benchmarks.worker import App, make_calls, store
 from windlass import Flow
 
-__all__ = ["fill_kind", "measure"]
+__all__ = ["Kind", "fill_kind", "measure"]
 
 LINKS = 1_000
 """Of the chain."""
