@@ -11,6 +11,7 @@ from tests.storage.mutants.flows import added_flows as flow_added_flows
 from tests.storage.mutants.flows import again as flow_again
 from tests.storage.mutants.flows import counts as flow_counts
 from tests.storage.mutants.flows import ends as flow_ends
+from tests.storage.mutants.flows import portions as flow_portions
 from tests.storage.mutants.flows import sealed as flow_sealed
 from tests.storage.mutants.flows import start as flow_start
 from tests.storage.mutants.jobs import (
@@ -67,6 +68,7 @@ MUTANTS = (
     flow_again,
     flow_counts,
     flow_ends,
+    flow_portions,
     flow_sealed,
     flow_start,
     follow_ups,

@@ -30,6 +30,7 @@ class Look(Protocol):
     def state(self, job: bytes) -> int: ...
     def fields(self, key: bytes) -> dict[bytes, bytes]: ...
     def scores(self, key: bytes) -> dict[bytes, float]: ...
+    def members(self, key: bytes) -> set[bytes]: ...
     def blocked(self) -> set[bytes]: ...
 
 
@@ -66,6 +67,8 @@ def flow_faults(look: Look) -> list[str]:
             ended[b"%d" % flow[6]][i] = float(flow[7])
     running = {i: float(flow[4]) for i, flow in flows.items() if not flow[6]}
     same("flows_running", look.scores(b"flows_running"), running)
+    retried = {i for i, flow in flows.items() if flow[15] is not False}
+    same("flows_retried", look.members(b"flows_retried"), retried)
     lines = {s: look.scores(b"flows_ended:" + s) for s in look.families[b"flows_ended"]}
     same("flows_ended", lines, dict(ended))
     held = {f[2].encode(): i for i, f in flows.items() if f[2] is not False and not f[6]}
@@ -148,7 +151,9 @@ class _Wanted:
         when: When = "failed" if on_failure else "succeeded"
         cancelled = bool(self.flows[key[:16]][8])
         its = (_KINDS[kind], when, Gate(*gate), counts)
-        says = tidings(*its, cancelled=cancelled)
+        retried = self.flows[key[:16]][15]
+        returning = retried is not False and kind == 0 and int.from_bytes(key[16:]) >= retried
+        says = tidings(*its, cancelled=cancelled, returning=returning)
         if told != says.over + 2 * says.broken + 4 * says.unneeded:
             found.append(f"{key!r} told {told}, should tell {says}")
         due = is_due(*its, cancelled=cancelled)

@@ -27,8 +27,8 @@ _SINGLE = frozenset(
     b"roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
     b"metadata missed audit_seq events event_seq journal charged finishes odd secret "
-    b"flows flows_added flow_seq flow_numbers flows_running flow_keys flows_deleted parts feeds "
-    b"plans settle "
+    b"flows flows_added flow_seq flow_numbers flows_running flows_retried flow_keys flows_deleted "
+    b"parts feeds plans settle "
     b"blocked".split()
 )
 _MANY = frozenset(

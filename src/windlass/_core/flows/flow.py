@@ -12,6 +12,7 @@ import msgspec
 from windlass._core.job.job import FlowId, NewJob
 
 __all__ = [
+    "RETRIED_AT_ONCE",
     "SEALED_FOR",
     "AddedFlow",
     "Addition",
@@ -31,6 +32,10 @@ When = Literal["succeeded", "failed"]
 
 SEALED_FOR = timedelta(hours=1)
 """A flow that is stored in several writes is cancelled if the next one does not come in time."""
+
+
+RETRIED_AT_ONCE = 500
+"""Members of a flow that the write of a retry looks at. `FlowStore.settle` does the rest."""
 
 
 class FlowState(StrEnum):

@@ -158,15 +158,23 @@ def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -
     return Decision.SKIP if unneeded else Decision.OPEN
 
 
-def tidings(
-    kind: PartKind, when: When, gate: Gate, counts: Counts, *, cancelled: bool = False
+def tidings(  # noqa: PLR0913 -- all that it depends on
+    kind: PartKind,
+    when: When,
+    gate: Gate,
+    counts: Counts,
+    *,
+    cancelled: bool = False,
+    returning: bool = False,
 ) -> Tidings:
     """Return what a part tells those that wait for it. A part without jobs passes on what was
     decided about it.
+
+    ``returning``: a retry has not reached all its jobs, so it has not ended.
     """
     added_broken = gate.added_broken > 0
     if counts.total:
-        over = not counts.open and not gate.adding
+        over = not counts.open and not gate.adding and not returning
         unneeded = over and counts.skipped == counts.total
         return Tidings(over, counts.failures > 0 or added_broken, unneeded)
     decision = decide(kind, when, gate, cancelled=cancelled)

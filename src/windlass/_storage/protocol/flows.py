@@ -184,7 +184,7 @@ class FlowStore(Protocol):
 
     async def settle(self, limit: int) -> int:
         """Move up to ``limit`` jobs of parts that are due: place, end or block them; return how
-        many.
+        many. Up to ``limit`` flows that have expired are cancelled, and retries continue.
 
         What `decide` says about the part at that moment holds. Placed jobs are due when their
         ``delay`` is over, and ordered by the flow's start. Ended ones count like any other end.
@@ -209,8 +209,10 @@ class FlowStore(Protocol):
           members are cancelled, and the workers of running ones asked, by `settle`, in portions. A
           member that succeeds meanwhile stays succeeded. WRONG_STATE for a flow that has ended.
         - Retry: members that failed, were cancelled or expired are requeued, and what that had
-          stopped is blocked again. The flow runs from this write on, unless no member comes back,
-          because other jobs hold the keys of all. WRONG_STATE for a flow that runs or has
+          stopped is blocked again. This write does it for up to `RETRIED_AT_ONCE` members,
+          `settle` for the rest, in portions. The flow runs from this write on, and no part has
+          ended before the retry has reached all its members. If none comes back, because other jobs
+          hold the keys of all, the flow ends again. WRONG_STATE for a flow that runs or has
           succeeded, CONFLICT if another running flow holds its key.
         """
         ...

@@ -48,6 +48,7 @@ from windlass.testing.conformance.flows.counts import FlowCountConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
 from windlass.testing.conformance.flows.jobs import FlowJobConformance
 from windlass.testing.conformance.flows.keep import FlowKeepConformance
+from windlass.testing.conformance.flows.portions import FlowPortionConformance
 from windlass.testing.conformance.flows.sealed import FlowSealConformance
 from windlass.testing.conformance.flows.start import FlowStartConformance
 from windlass.testing.conformance.gauges import GaugeConformance
@@ -152,6 +153,7 @@ __all__ = [
     "FlowFailureConformance",
     "FlowJobConformance",
     "FlowKeepConformance",
+    "FlowPortionConformance",
     "FlowRetryConformance",
     "FlowSealConformance",
     "FlowStartConformance",
@@ -297,6 +299,7 @@ ALL: tuple[type, ...] = (
     FlowRetryConformance,
     FlowCancelConformance,
     FlowKeepConformance,
+    FlowPortionConformance,
     FlowCountConformance,
     FlowJobConformance,
     WakeupConformance,

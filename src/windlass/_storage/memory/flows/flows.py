@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from windlass._core.flows.flow import (
+    RETRIED_AT_ONCE,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -152,6 +153,9 @@ class MemoryFlows:
     async def settle(self, limit: int) -> int:
         with self._db.moment() as now:
             done = self._rules.settle(limit, now)
+            while done < limit and self._db.flows.retrying:
+                flow = next(iter(self._db.flows.retrying.values()))
+                done += self._retry_some(flow, limit - done, now)
         if done:
             self._db.wake()
         return done
@@ -190,15 +194,34 @@ class MemoryFlows:
             return ActionResult.CONFLICT
         flow.mark_cancelled(cancelled=False)
         self._db.flows.sweeping.pop(flow.asked.id, None)  # what the cancel has not reached goes on
+        flow.retry_from(0, 0)
+        self._db.flows.retrying[flow.asked.id] = flow
         for part in flow.parts:
             self._db.flows.spread(part, now)
-        for seq in flow.members():
-            row = self._db.rows[seq]
-            part = self._db.part_of(row)
-            if row.is_terminal() and seq not in part.stopped and seq not in part.skipped:
-                self._actions.requeue_one(row, now)
-        self._rules.reopen(flow, now)
+        self._retry_some(flow, RETRIED_AT_ONCE, now)
         return ActionResult.DONE
+
+    def _retry_some(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
+        """Let up to ``limit`` further members of a retried flow come back; how many it met."""
+        met = 0
+        while flow.retry is not None and met < limit:
+            number, after = flow.retry
+            part = flow.parts[number]
+            is_member = part.asked.kind is PartKind.JOBS
+            some = [seq for seq in part.members if seq > after and is_member][: limit - met]
+            for seq in some:
+                if seq not in part.stopped and seq not in part.skipped:
+                    self._actions.requeue_one(self._db.rows[seq], now)
+            met += len(some)
+            if met < limit:
+                flow.retry_from(number + 1, 0)
+                self._db.flows.spread(part, now)
+            else:
+                flow.retry_from(number, some[-1])
+        if flow.retry is None:
+            self._db.flows.retrying.pop(flow.asked.id, None)
+            self._rules.reopen(flow, now)
+        return max(met, 1)
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -62,8 +62,15 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def tidings(self) -> Tidings:
-        asked, cancelled = self.asked, self.flow.cancelled
-        return tidings(asked.kind, asked.when, self.gate, self.counts, cancelled=cancelled)
+        asked, flow = self.asked, self.flow
+        return tidings(
+            asked.kind,
+            asked.when,
+            self.gate,
+            self.counts,
+            cancelled=flow.cancelled,
+            returning=asked.kind is PartKind.JOBS and flow.is_returning(self.number),
+        )
 
     @property
     def is_due(self) -> bool:
@@ -159,6 +166,8 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     sealed: bool = False
     swept: int = 0
     """The number of members that a cancel has reached."""
+    retry: tuple[int, int] | None = None
+    """The number of the part, and the job there, that a retry has reached."""
 
     def end(self, state: FlowState, at: datetime) -> None:
         self.state, self.ended_at = state, at
@@ -186,7 +195,15 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
         return self.sealed and not self.cancelled
 
     def mark_cancelled(self, *, cancelled: bool) -> None:
-        self.cancelled, self.swept = cancelled, 0
+        self.cancelled, self.swept, self.retry = cancelled, 0, None
+
+    def is_returning(self, part: int) -> bool:
+        """Return whether a retry has not reached all jobs of a part."""
+        return self.retry is not None and part >= self.retry[0]
+
+    def retry_from(self, part: int, seq: int) -> None:
+        """Note how far a retry has come."""
+        self.retry = (part, seq) if part < len(self.parts) else None
 
     def sweep(self, reached: int) -> None:
         self.swept = reached
@@ -231,6 +248,8 @@ class FlowRows:
         """Flows that joined others, by their own ids: the other flow, and their first part."""
         self.sweeping: dict[FlowId, MemoryFlow] = {}
         """Cancelled flows with members that the cancel has not reached."""
+        self.retrying: dict[FlowId, MemoryFlow] = {}
+        """Flows with members that a retry has not reached."""
         self._last = 0
 
     def add(self, asked: NewFlow, now: datetime) -> MemoryFlow:
@@ -280,6 +299,7 @@ class FlowRows:
     def remove(self, flow: MemoryFlow) -> None:
         del self.by_id[flow.asked.id]
         self.sweeping.pop(flow.asked.id, None)
+        self.retrying.pop(flow.asked.id, None)
         for part in flow.parts:
             self.due.pop((flow.asked.id, part.number), None)
             if part.asked.added is not None:

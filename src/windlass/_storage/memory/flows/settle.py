@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 
 from windlass._core.flows.flow import FlowState
 from windlass._core.flows.part import Decision, MemberEnd
@@ -26,7 +27,8 @@ class FlowRules:
     def settle(self, limit: int, now: datetime) -> int:
         """Settle up to ``limit`` jobs, under the database's lock."""
         done = 0
-        for flow in [flow for flow in self._db.flows.running() if _is_late(flow, now)]:
+        late = (flow for flow in self._db.flows.running() if _is_late(flow, now))
+        for flow in [*islice(late, limit)]:
             self.cancel(flow, now)
         while done < limit and self._db.flows.sweeping:
             done += self._sweep(next(iter(self._db.flows.sweeping.values())), limit - done, now)
@@ -108,6 +110,7 @@ class FlowRules:
     def cancel(self, flow: MemoryFlow, now: datetime) -> None:
         """Mark a flow. Its members follow in portions."""
         flow.mark_cancelled(cancelled=True)
+        self._db.flows.retrying.pop(flow.asked.id, None)
         self._db.flows.sweeping[flow.asked.id] = flow
         for part in flow.parts:
             self._db.flows.spread(part, now)

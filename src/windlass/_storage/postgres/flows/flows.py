@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from windlass._core.flows.flow import (
+    RETRIED_AT_ONCE,
     SEALED_FOR,
     AddedFlow,
     Edge,
@@ -125,7 +126,8 @@ class PostgresFlows:
     ) -> Sequence[ActionResult]:
         asked = [_known(flow) for flow in flows]
         rows = await self._db.fetch_aside(
-            self._db.sql(_ACT), self._db.instant(), action, asked, audit_note_text(note)
+            *(self._db.sql(_ACT), self._db.instant(), action, asked),
+            *(audit_note_text(note), RETRIED_AT_ONCE),
         )
         answers = [ActionResult(answer) for answer in rows[0][0]]
         if ActionResult.DONE in answers:

@@ -82,13 +82,15 @@ DECLARE
     v_cancelled boolean;
     v_sealed boolean;
     v_grown boolean;
+    v_retry integer;
     v_at integer := 1;
     v_work integer[] := ARRAY(SELECT DISTINCT n FROM unnest(p_numbers) AS n ORDER BY n);
     v_touched integer[] := p_numbers;
     v_empty integer[];
     v_part record;
 BEGIN
-    SELECT f.cancelled, f.sealed, f.grown INTO v_cancelled, v_sealed, v_grown
+    SELECT f.cancelled, f.sealed, f.grown, f.retry_part
+      INTO v_cancelled, v_sealed, v_grown, v_retry
       FROM flows f WHERE f.number = p_flow;
     IF v_sealed AND NOT v_cancelled THEN
         RETURN;
@@ -98,16 +100,19 @@ BEGIN
     END IF;
     WHILE v_at <= cardinality(v_work) LOOP
         -- A part without jobs tells a failure at once, its end only when nothing is open.
+        -- One whose jobs a retry has not all reached has not ended.
         SELECT s.*,
-               CASE WHEN s.total = 0 THEN s.waiting = 0 ELSE s.open = 0 END AND s.adding = 0 AS over,
+               CASE WHEN s.total = 0 THEN s.waiting = 0
+                    ELSE s.open = 0 AND NOT s.returning END AND s.adding = 0 AS over,
                CASE WHEN s.total = 0 THEN s.decision = 2 ELSE s.failures > 0 END
                OR s.added_broken > 0 AS broken,
                CASE WHEN s.total = 0 THEN s.decision = 3
-                    ELSE s.open = 0 AND s.skipped = s.total END AS unneeded
+                    ELSE s.open = 0 AND NOT s.returning AND s.skipped = s.total END AS unneeded
           INTO v_part
           FROM (SELECT p.id, p.kind, p.feeds, p.feeds_strict, p.told_over,
                        p.told_broken, p.told_unneeded, p.waiting, p.adding, p.added_broken,
                        p.counts_for,
+                       p.kind = 0 AND coalesce(p.number >= v_retry, false) AS returning,
                        decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded,
                                    v_cancelled) AS decision,
                        c.total, c.open, c.skipped, c.failed + c.cancelled + c.stopped AS failures

@@ -5,7 +5,8 @@
 CREATE OR REPLACE FUNCTION cancel_flow(p_flow bigint, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE flows f SET cancelled = true, attend_at = '-infinity' WHERE f.number = p_flow;
+    UPDATE flows f SET cancelled = true, attend_at = '-infinity', retry_part = NULL
+     WHERE f.number = p_flow;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
 END $$;
 
@@ -94,7 +95,7 @@ DECLARE
     v_met bigint[] := '{}';
     v_done integer := 0;
 BEGIN
-    WHILE v_done < p_limit LOOP
+    WHILE v_done < p_limit AND cardinality(v_met) < p_limit LOOP
         SELECT f.number, f.cancelled INTO v_flow FROM flows f
          WHERE f.attend_at <= p_now AND f.number <> ALL (v_met)
          ORDER BY f.attend_at LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -102,6 +103,7 @@ BEGIN
         v_met := v_met || v_flow.number;
         IF NOT v_flow.cancelled THEN
             PERFORM cancel_flow(v_flow.number, p_now);
+            v_done := v_done + 1;
         END IF;
         v_done := v_done + sweep_flow(v_flow.number, p_limit - v_done, p_now);
     END LOOP;
@@ -299,11 +301,174 @@ BEGIN
     RETURN v_done;
 END $$;
 
+-- Let a retried flow run from this write on: block at least one of its members again. None is if others
+-- hold the keys of all of them. The caller has locked the flow.
+CREATE OR REPLACE FUNCTION reopen_flow(p_flow bigint, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_part bigint;
+    v_met bigint[] := '{}';
+    v_some integer;
+BEGIN
+    LOOP
+        SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
+         WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
+         ORDER BY p.rank LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        v_some := 0;
+        PERFORM 1 FROM part_counts c WHERE c.part = v_part FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            v_some := settle_part(v_part, 100, p_now);
+        END IF;
+        IF v_some = 0 THEN
+            v_met := v_met || v_part;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Requeue a member, whose row the caller has locked; whether it is back. A key that is under decision in an
+-- open transaction is not waited for: NULL.
+CREATE OR REPLACE FUNCTION retry_member(p_seq bigint, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout TO '20ms' AS $$
+BEGIN
+    RETURN requeue_one(p_seq, p_now) IS NULL;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN NULL;
+END $$;
+
+-- Requeue the ended members among the next p_limit of one part of a retried flow, whose lock the caller has.
+-- Rows and keys that others have are not waited for: the portion ends before them.
+--   met, reached   how many it has looked at, and the last of them; is_left: it is to be continued
+CREATE OR REPLACE FUNCTION retry_portion(
+    p_part bigint, p_after bigint, p_limit integer, p_now timestamptz,
+    OUT met integer, OUT reached bigint, OUT is_left boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_job record;
+    v_locked bigint[];
+    v_back bigint[] := '{}';
+    v_was integer[] := '{}';
+    v_is_back boolean;
+BEGIN
+    met := 0;
+    reached := p_after;
+    is_left := true;
+    PERFORM 1 FROM part_counts c WHERE c.part = p_part FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR EXISTS (SELECT 1 FROM member_ends m WHERE m.part = p_part) THEN
+        RETURN;
+    END IF;
+    v_locked := ARRAY(
+        SELECT j.seq FROM jobs j
+         WHERE j.seq = ANY (ARRAY(SELECT e.seq FROM jobs e
+                                   WHERE e.part = p_part AND e.ready IS NULL AND e.seq > p_after
+                                   ORDER BY e.part, e.ready, e.seq LIMIT p_limit))
+           AND j.state BETWEEN 3 AND 5
+           FOR UPDATE SKIP LOCKED);
+    is_left := false;
+    FOR v_job IN
+        SELECT j.seq, j.state, j.key FROM jobs j
+         WHERE j.part = p_part AND j.ready IS NULL AND j.seq > p_after
+         ORDER BY j.part, j.ready, j.seq LIMIT p_limit
+    LOOP
+        IF v_job.state BETWEEN 3 AND 5 THEN
+            v_is_back := NULL;
+            IF v_job.seq = ANY (v_locked) THEN
+                IF v_job.key IS NULL THEN
+                    v_is_back := requeue_one(v_job.seq, p_now) IS NULL;
+                ELSE
+                    v_is_back := retry_member(v_job.seq, p_now);
+                END IF;
+            END IF;
+            IF v_is_back IS NULL THEN
+                is_left := true;
+                EXIT;
+            ELSIF v_is_back THEN
+                v_back := v_back || v_job.seq;
+                v_was := v_was || least(v_job.state, 4)::integer;
+            END IF;
+        END IF;
+        met := met + 1;
+        reached := v_job.seq;
+    END LOOP;
+    is_left := is_left OR met = p_limit;
+    IF v_back <> '{}' THEN
+        PERFORM count_members(
+            p_now, array_fill(p_part, ARRAY[cardinality(v_back)]), v_was,
+            ARRAY(SELECT (j.ready = 4)::integer FROM unnest(v_back) WITH ORDINALITY AS t (seq, n)
+                    JOIN jobs j ON j.seq = t.seq ORDER BY t.n), true);
+    END IF;
+END $$;
+
+-- Continue the retry of a flow, whose lock the caller has, by up to p_limit members. Returns how many it met.
+CREATE OR REPLACE FUNCTION continue_retry(p_flow bigint, p_limit integer, p_now timestamptz)
+RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_at record;
+    v_part record;
+    v_some record;
+    v_met integer := 0;
+BEGIN
+    SELECT f.retry_part AS number, f.retry_seq AS seq INTO v_at FROM flows f WHERE f.number = p_flow;
+    WHILE v_met < p_limit LOOP
+        SELECT p.id, p.number INTO v_part FROM parts p
+         WHERE p.flow = p_flow AND p.number >= v_at.number AND p.kind = 0
+         ORDER BY p.number LIMIT 1;
+        IF NOT FOUND THEN
+            UPDATE flows f SET retry_part = NULL WHERE f.number = p_flow;
+            PERFORM reopen_flow(p_flow, p_now);
+            RETURN greatest(v_met, 1);
+        END IF;
+        IF v_part.number > v_at.number THEN
+            v_at.seq := 0;
+        END IF;
+        SELECT r.* INTO v_some FROM retry_portion(v_part.id, v_at.seq, p_limit - v_met, p_now) AS r;
+        v_met := v_met + v_some.met;
+        IF v_some.is_left THEN
+            UPDATE flows f SET retry_part = v_part.number, retry_seq = v_some.reached
+             WHERE f.number = p_flow;
+            RETURN v_met;
+        END IF;
+        v_at.number := v_part.number + 1;
+        v_at.seq := 0;
+        UPDATE flows f SET retry_part = v_at.number, retry_seq = 0 WHERE f.number = p_flow;
+        PERFORM spread_parts(p_flow, ARRAY[v_part.number], p_now);
+    END LOOP;
+    RETURN v_met;
+END $$;
+
+-- The same of all flows that are being retried.
+CREATE OR REPLACE FUNCTION continue_retries(p_limit integer, p_now timestamptz) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow bigint;
+    v_met bigint[] := '{}';
+    v_done integer := 0;
+BEGIN
+    WHILE v_done < p_limit LOOP
+        SELECT f.number INTO v_flow FROM flows f
+         WHERE f.retry_part IS NOT NULL AND f.number <> ALL (v_met)
+         ORDER BY f.number LIMIT 1 FOR UPDATE SKIP LOCKED;
+        EXIT WHEN NOT FOUND;
+        v_met := v_met || v_flow;
+        v_done := v_done + continue_retry(v_flow, p_limit - v_done, p_now);
+    END LOOP;
+    RETURN v_done;
+END $$;
+
 -- `FlowStore.settle`.
 CREATE OR REPLACE FUNCTION settle_flows(p_at timestamptz, p_durable boolean, p_limit integer)
 RETURNS integer
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_done integer;
 BEGIN
     PERFORM commit_durably(p_durable);
-    RETURN settle_some(p_limit, coalesce(p_at, clock_timestamp()));
+    v_done := settle_some(p_limit, v_now);
+    IF v_done < p_limit AND EXISTS (SELECT 1 FROM flows f WHERE f.retry_part IS NOT NULL) THEN
+        v_done := v_done + continue_retries(p_limit - v_done, v_now);
+    END IF;
+    RETURN v_done;
 END $$;

@@ -291,73 +291,19 @@ END $$;
 
 -- --- what operators do ----------------------------------------------------------------------------
 
--- Let a retried flow run from this write on: block at least one of its members again. None is if others
--- hold the keys of all of them. The caller has locked the flow and its parts.
-CREATE OR REPLACE FUNCTION reopen_flow(p_flow bigint, p_now timestamptz) RETURNS void
+-- Let an ended flow run again, whose lock the caller has, and the first of its members come back.
+CREATE OR REPLACE FUNCTION begin_retry(p_flow bigint, p_limit integer, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_part bigint;
-    v_met bigint[] := '{}';
 BEGIN
-    LOOP
-        SELECT p.id INTO v_part FROM flows f JOIN parts p ON p.flow = f.number
-         WHERE f.number = p_flow AND f.state > 0 AND p.due AND p.id <> ALL (v_met)
-         ORDER BY p.rank LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        IF settle_part(v_part, 100, p_now) = 0 THEN
-            v_met := v_met || v_part;
-        END IF;
-    END LOOP;
-END $$;
-
--- Requeue the members of flows that failed, were cancelled or expired. Jobs, keys and parts are locked
--- before the flows, which are locked then. Flows that are not to be retried after all: from the start.
-CREATE OR REPLACE FUNCTION retry_flows(p_flows bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_parts bigint[] := ARRAY(SELECT p.id FROM parts p
-                               WHERE p.flow = ANY (p_flows) AND p.kind = 0 ORDER BY p.id);
-    v_seqs bigint[];
-    v_back record;
-    v_flow bigint;
-BEGIN
-    v_seqs := ARRAY(SELECT j.seq FROM jobs j
-                     WHERE j.part = ANY (v_parts) AND j.ready IS NULL AND j.state BETWEEN 3 AND 5
-                     ORDER BY j.seq FOR UPDATE);
-    SELECT array_agg(b.seq) AS seqs, array_agg(b.part) AS parts, array_agg(b.was) AS was
-      INTO v_back
-      FROM (SELECT j.seq, j.part, least(j.state, 4)::integer AS was,
-                   requeue_one(j.seq, p_now) AS holder
-              FROM (SELECT o.* FROM jobs o
-                     WHERE o.seq = ANY (v_seqs) AND o.ready IS NULL AND o.state BETWEEN 3 AND 5
-                     ORDER BY o.key, o.seq OFFSET 0) AS j) AS b
-     WHERE b.holder IS NULL;
-    PERFORM 1 FROM part_counts c WHERE c.part = ANY (v_parts) ORDER BY c.part FOR UPDATE;
-    PERFORM 1 FROM flows f WHERE f.number = ANY (p_flows) ORDER BY f.number FOR UPDATE;
-    IF EXISTS (SELECT 1 FROM flows f
-                WHERE f.number = ANY (p_flows)
-                  AND (f.state < 2 OR f.gone OR f.sealed
-                       OR EXISTS (SELECT 1 FROM flows o WHERE o.key = f.key AND o.holds_key))) THEN
-        RAISE EXCEPTION 'a flow has changed' USING ERRCODE = 'serialization_failure';
-    END IF;
-    UPDATE flows f SET cancelled = false WHERE f.number = ANY (p_flows);
-    FOREACH v_flow IN ARRAY p_flows LOOP
-        PERFORM spread_parts(
-            v_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = v_flow), p_now);
-    END LOOP;
-    IF v_back.seqs IS NOT NULL THEN
-        PERFORM count_members(
-            p_now, v_back.parts, v_back.was,
-            ARRAY(SELECT (j.ready = 4)::integer
-                    FROM unnest(v_back.seqs) WITH ORDINALITY AS t (seq, n)
-                    JOIN jobs j ON j.seq = t.seq ORDER BY t.n));
-    END IF;
-    PERFORM reopen_flow(f.number, p_now) FROM unnest(p_flows) AS f (number);
+    UPDATE flows f SET cancelled = false, retry_part = 0, retry_seq = 0 WHERE f.number = p_flow;
+    PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
+    PERFORM continue_retry(p_flow, p_limit, p_now);
 END $$;
 
 -- `FlowStore.act`: one answer per entry of p_ids, in order. NULL among them is an id that cannot be one.
+-- p_retried: members of a flow that this call lets come back.
 CREATE OR REPLACE FUNCTION act_on_flows(
-    p_at timestamptz, p_action text, p_ids uuid[], p_note text
+    p_at timestamptz, p_action text, p_ids uuid[], p_note text, p_retried integer DEFAULT 500
 ) RETURNS text[]
 LANGUAGE plpgsql SET lock_timeout TO '3s' AS $$
 DECLARE
@@ -372,9 +318,7 @@ BEGIN
     END IF;
     PERFORM commit_durably(true);
     v_answers := array_fill('unknown'::text, ARRAY[cardinality(p_ids)]);
-    IF p_action = 'cancel' THEN
-        PERFORM 1 FROM flows f WHERE f.id = ANY (p_ids) ORDER BY f.number FOR UPDATE;
-    END IF;
+    PERFORM 1 FROM flows f WHERE f.id = ANY (p_ids) ORDER BY f.number FOR UPDATE;
     FOR v_flow IN
         SELECT t.n, f.number, f.state, f.key, f.sealed,
                EXISTS (SELECT 1 FROM flows o WHERE o.key = f.key AND o.holds_key) AS superseded
@@ -396,9 +340,7 @@ BEGIN
             v_retried := v_retried || v_flow.number;
         END IF;
     END LOOP;
-    IF v_retried <> '{}' THEN
-        PERFORM retry_flows(v_retried, v_now);
-    END IF;
+    PERFORM begin_retry(r.number, p_retried, v_now) FROM unnest(v_retried) AS r (number);
     v_count := (SELECT count(*) FROM unnest(v_answers) AS a (answer) WHERE a.answer = 'done');
     IF v_count > 0 THEN
         PERFORM keep_audit(p_note, v_now, v_count, v_answers);

@@ -15,7 +15,7 @@ SELECT windlass.extend_flow($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $
 SELECT windlass.settle_flows($1, $2, $3);
 
 -- name: act
-SELECT windlass.act_on_flows($1, $2, $3, $4);
+SELECT windlass.act_on_flows($1, $2, $3, $4, $5);
 
 -- name: members
 SELECT seq, id, state, blocked, result, error_kind, error_message, reason

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from windlass._core.flows.flow import SEALED_FOR, FlowRecord, FlowState, NewFlow
+from windlass._core.flows.flow import RETRIED_AT_ONCE, SEALED_FOR, FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
@@ -107,7 +107,7 @@ class RedisFlows:
     async def act(
         self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
     ) -> Sequence[ActionResult]:
-        asked = (note_bytes(note), action, *(known_id(JobId(flow)) for flow in flows))
+        asked = (note_bytes(note), action, RETRIED_AT_ONCE, *(known_id(JobId(flow)) for flow in flows))
         answers = await self._db.run_aside(_ACT, *asked)
         self._db.wake()
         return [ANSWERS[character] for character in answers]

@@ -87,6 +87,7 @@ Flows. A part is its flow's id and its number in 4 bytes
     flow_keys        HASH     key -> the running flow that holds it
     flows_ended:<state> ZSET  flow by the instant it ended; the state as flows.lua numbers them
     flows_running    ZSET     flow by the instant it was started, of those that run
+    flows_retried    SET      flow that is being retried: not all its members were reached
     flows_deleted    HASH     flow -> number of its parts: the rest of it is being deleted
     parts            HASH     part -> what it counts: see shared/parts.lua and shared/flows.lua
     plans            HASH     part -> msgpack [name, task, [[part it waits for, strict], ...]]; of

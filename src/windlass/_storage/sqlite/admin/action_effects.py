@@ -29,13 +29,13 @@ from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, ta
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "failed_members", "request_rows"]
+__all__ = ["REQUEUABLE", "JobChanges", "RequestRow", "members_after", "request_rows"]
 
 _JOBS = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
 _REQUEST_CANCEL = _JOBS["request_cancel"]
 _SQL = load_sql("windlass._storage.sqlite.sql", "actions.sql")
 _ASKED, _REQUEUE, _DISCARD, _MOVE = _SQL["asked"], _SQL["requeue"], _SQL["discard"], _SQL["move"]
-_FAILED_MEMBERS = _SQL["failed_members"]
+_MEMBERS_AFTER = _SQL["members_after"]
 _FLOWS = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _STANDING, _WAITS = _FLOWS["standing"], _FLOWS["waits"]
 
@@ -66,9 +66,12 @@ def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str,
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
 
 
-def failed_members(connection: apsw.Connection, flow: int) -> list[RequestRow]:
-    """Return the members of a flow that a retry requeues."""
-    return [RequestRow(*row) for row in fetch_shown(connection, _FAILED_MEMBERS, (flow,))]
+def members_after(
+    connection: apsw.Connection, part: int, seq: int, limit: int
+) -> list[RequestRow]:
+    """Return the next jobs of a part."""
+    rows = fetch_shown(connection, _MEMBERS_AFTER, (part, seq, limit))
+    return [RequestRow(*row) for row in rows]
 
 
 class JobChanges:

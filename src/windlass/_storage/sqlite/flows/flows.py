@@ -33,11 +33,11 @@ from windlass._storage.protocol.flows import (
 )
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.admin.action_effects import JobChanges, failed_members
 from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
-from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
+from windlass._storage.sqlite.flows.parts import BLOCKED
 from windlass._storage.sqlite.flows.recount import recount
-from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, reopen_flow, settle
+from windlass._storage.sqlite.flows.retry import begin_retry, continue_retries, is_retrying
+from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
 from windlass._storage.sqlite.flows.start import extend_flow, start_flows
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -55,7 +55,7 @@ from windlass._storage.sqlite.jobs.unique_keys import free_keys
 __all__ = ["SqliteFlows", "read_graph"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
-_ACTED_ON, _UNCANCEL, _PART_IDS = _SQL["acted_on"], _SQL["uncancel"], _SQL["part_ids"]
+_ACTED_ON = _SQL["acted_on"]
 _MEMBERS, _FLOW, _FIND = _SQL["members"], _SQL["flow"], _SQL["find"]
 _GRAPH, _EDGES, _COUNTS = _SQL["graph"], _SQL["edges"], _SQL["counts"]
 _GOING, _LET_GO, _GOING_JOBS = _SQL["going"], _SQL["let_go"], _SQL["going_jobs"]
@@ -93,9 +93,9 @@ class SqliteFlows:
 
     async def settle(self, limit: int) -> int:
         # Most often nothing is due, and the write lock is everybody's.
-        if not self._db.read(is_unsettled):
+        if not self._db.read(is_unsettled) and not self._db.read(is_retrying):
             return 0
-        done = await self._db.write(lambda connection, now: settle(connection, limit, now))
+        done = await self._db.write(partial(_settle, limit=limit))
         if done:
             self._db.subscribers.wake()
         return done
@@ -154,6 +154,11 @@ class SqliteFlows:
         return await (self._db.write(op) if repair else self._db.ask(op))
 
 
+def _settle(connection: apsw.Connection, now: int, limit: int) -> int:
+    done = settle(connection, limit, now)
+    return done + continue_retries(connection, limit - done, now)
+
+
 # --- actions --------------------------------------------------------------------------------------
 
 
@@ -195,15 +200,7 @@ def _retry(connection: apsw.Connection, wanted: FlowId, now: int) -> ActionResul
         return ActionResult.WRONG_STATE
     if superseded:
         return ActionResult.CONFLICT
-    connection.execute(_UNCANCEL, (number,))
-    changes = PartChanges(connection, now)
-    changes.touch(part for (part,) in fetch(connection, _PART_IDS, (number,)))
-    changes.store()
-    jobs = JobChanges(connection, now)
-    for job in failed_members(connection, number):
-        jobs.requeue(job)
-    jobs.settle()
-    reopen_flow(connection, number, now)
+    begin_retry(connection, number, now)
     return ActionResult.DONE
 
 

@@ -60,6 +60,8 @@ class CountedPart(msgspec.Struct, eq=False):
     """The number of the part that it counts for, as the join of an added flow."""
     started: int
     """The start of its flow."""
+    returning: bool
+    """A retry has not reached all its jobs."""
 
     @classmethod
     def of(cls, row: Row) -> CountedPart:
@@ -77,6 +79,7 @@ class CountedPart(msgspec.Struct, eq=False):
             bool(row[22]),
             bool(row[23]) and not row[22],
             *row[24:27],
+            bool(row[27]),
         )
 
     @property
@@ -104,7 +107,11 @@ class CountedPart(msgspec.Struct, eq=False):
     def tell(self) -> tuple[Tidings, Tidings]:
         """Return what those that wait for it knew, and what they must know now."""
         before = self.told
-        self.told = tidings(self.kind, self.when, self.gate, self.counts, cancelled=self.cancelled)
+        self.told = tidings(
+            *(self.kind, self.when, self.gate, self.counts),
+            cancelled=self.cancelled,
+            returning=self.returning,
+        )
         return before, self.told
 
     def look(self) -> None:

@@ -72,7 +72,7 @@ def settle(
     ((part, sweeping, late),) = fetch(connection, _UNSETTLED, (now,))
     if sweeping or late:
         known = None  # a cancel changes parts
-        for (flow,) in fetch(connection, _LATE, (now,)):
+        for (flow,) in fetch(connection, _LATE, (now, limit)):
             cancel_flow(connection, flow, now)
         while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
             done += _sweep(connection, sweep, limit - done, now)

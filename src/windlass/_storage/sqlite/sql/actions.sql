@@ -11,13 +11,12 @@ SELECT jobs.id, jobs.seq, jobs.state, jobs.due, jobs.queue, jobs.priority, jobs.
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
--- name: failed_members
--- Of a flow: those that ended for reasons of their own, and not with success.
+-- name: members_after
+-- The next ?3 members of the part ?1 behind the job ?2.
 -- include: request
-  FROM parts JOIN jobs ON jobs.part = parts.id
- WHERE parts.flow = ?1 AND parts.kind = 'jobs' AND +jobs.state IN (3, 4, 5)
-   AND +jobs.flow_state IS NULL
- ORDER BY parts.number, jobs.seq;
+  FROM jobs
+ WHERE jobs.part = ?1 AND jobs.seq > ?2
+ ORDER BY jobs.seq LIMIT ?3;
 
 -- name: requeue
 UPDATE jobs

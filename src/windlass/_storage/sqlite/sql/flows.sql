@@ -101,7 +101,8 @@ SELECT parts.id, parts.flow, parts.number, iif(parts.added_id IS NULL, parts.kin
        parts.stopped, parts.skipped, parts.waiting, parts.broken, parts.unneeded,
        parts.adding, parts.added_broken, parts.tells_over, parts.tells_broken,
        parts.tells_unneeded, parts.due, flows.cancelled, flows.sealed, parts.rank,
-       parts.counts_for, flows.created_at
+       parts.counts_for, flows.created_at,
+       parts.kind = 'jobs' AND coalesce(parts.number >= flows.retry_part, 0)
 
 -- name: parts
 -- include: part_columns
@@ -187,7 +188,8 @@ SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1),
 
 -- name: late
 SELECT number FROM flows
- WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL AND expires_at <= ?1;
+ WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL AND expires_at <= ?1
+ LIMIT ?2;
 
 -- name: due_part
 -- In the order of the graph: what a part before it blocks again must not be passed.
@@ -257,12 +259,23 @@ UPDATE flows SET swept_part = ?2, swept_seq = ?3 WHERE number = ?1;
 
 -- name: cancel
 UPDATE flows
-   SET cancelled = 1, swept_seq = 0,
+   SET cancelled = 1, swept_seq = 0, retry_part = NULL,
        swept_part = (SELECT min(id) FROM parts WHERE flow = flows.number AND kind = 'jobs')
  WHERE number = ?1;
 
--- name: uncancel
-UPDATE flows SET cancelled = 0, swept_part = NULL WHERE number = ?1;
+-- name: begin_retry
+UPDATE flows SET cancelled = 0, swept_part = NULL, retry_part = 0, retry_seq = 0 WHERE number = ?1;
+
+-- name: retrying
+-- A flow that is being retried: its number, and how far that has come.
+SELECT number, retry_part, retry_seq FROM flows WHERE retry_part >= 0 LIMIT 1;
+
+-- name: note_retried
+UPDATE flows SET retry_part = ?2, retry_seq = ?3 WHERE number = ?1;
+
+-- name: retried_part
+-- The first part of members from the number ?2 on.
+SELECT id, number FROM parts WHERE flow = ?1 AND number >= ?2 AND kind = 'jobs' ORDER BY number LIMIT 1;
 
 -- name: acted_on
 SELECT number, state, EXISTS (SELECT 1 FROM flows AS other

@@ -36,7 +36,8 @@ end
 -- expires and ended 0. swept and swept_to: the part, and the job number there, that a cancel has reached. size:
 -- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
 -- expire. sealed: not all jobs are stored. grown: flows were added to it, and ranks, not numbers, are the order of
--- its parts.
+-- its parts. retried and retried_to: the part, and the job number there, that a retry has reached; retried is false
+-- where none is under way.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
@@ -46,7 +47,7 @@ function flows.get(id)
       id = id, number = values[1], name = values[2], key = values[3], tenant = values[4], created = values[5],
       expires = values[6], state = values[7], ended = values[8], cancelled = values[9], swept = values[10],
       swept_to = values[11], size = values[12], lasts = values[13], sealed = values[14],
-      grown = values[15],
+      grown = values[15], retried = values[16] or false, retried_to = values[17] or 0,
     }
     cache.flows[id] = flow
   end
@@ -57,8 +58,8 @@ function flows.save(flow)
   cache.flows[flow.id] = flow
   redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack({
     flow.number, flow.name, flow.key, flow.tenant, flow.created, flow.expires, flow.state, flow.ended,
-    flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed,
-    flow.grown or false,
+    flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed or false,
+    flow.grown or false, flow.retried or false, flow.retried_to or 0,
   }))
 end
 
@@ -204,6 +205,11 @@ function flows.is_held(flow)
   return flow.sealed and not flow.cancelled
 end
 
+-- Whether a retry has not reached all jobs of a part.
+function flows.is_returning(flow, part)
+  return flow.retried and part.kind == parts.JOBS and struct.unpack('>I4', part.key, 17) >= flow.retried
+end
+
 -- Pass on what has changed at a part, as far as parts without jobs pass it on themselves. Nothing else
 -- happens to jobs here: parts that are due now are remembered.
 function flows.spread(first)
@@ -215,7 +221,7 @@ function flows.spread(first)
   while #changed > 0 do
     local part = table.remove(changed)
     local flow, before = flows.get(part.flow), part.told
-    local told = parts.tidings(part, flow.cancelled)
+    local told = parts.tidings(part, flow.cancelled, flows.is_returning(flow, part))
     if told ~= before then
       part.told = told
       local feeds = redis.call('HGET', prefix .. 'feeds', part.key) or ''

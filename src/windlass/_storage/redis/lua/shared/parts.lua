@@ -25,10 +25,11 @@ function parts.decide(part, cancelled)
   return part.unneeded > 0 and part.kind ~= parts.END and part.kind ~= parts.ADDED and 'skip' or 'open'
 end
 
--- What it tells those that wait for it. A part without jobs passes on what was decided about it.
-function parts.tidings(part, cancelled)
+-- What it tells those that wait for it. A part without jobs passes on what was decided about it. returning: a
+-- retry has not reached all its jobs, so it has not ended.
+function parts.tidings(part, cancelled, returning)
   if part.total > 0 then
-    local over = part.open == 0 and part.adding == 0
+    local over = part.open == 0 and part.adding == 0 and not returning
     local failures = part.failed + part.cancelled + part.stopped + part.added_broken
     return (over and OVER or 0) + (failures > 0 and BROKEN or 0)
       + (over and part.skipped == part.total and UNNEEDED or 0)

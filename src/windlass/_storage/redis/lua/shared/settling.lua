@@ -230,7 +230,8 @@ end
 
 -- Mark a flow. Its members follow in portions.
 function settling.cancel(flow)
-  flow.cancelled, flow.swept, flow.swept_to = true, 0, 0
+  flow.cancelled, flow.swept, flow.swept_to, flow.retried = true, 0, 0, false
+  redis.call('SREM', prefix .. 'flows_retried', flow.id)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
   flows.expect_expiry(flow)
   flows.save(flow)
@@ -276,9 +277,12 @@ end
 
 -- --- all of them ---
 
--- Cancel the flows that have expired: their parts are settled as those of cancelled flows.
-function settling.cancel_late()
-  for _, late in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'settle', flows.FIRST_INSTANT, now)) do
+-- Cancel up to `limit` flows that have expired: their parts are settled as those of cancelled flows.
+function settling.cancel_late(limit)
+  local some = redis.call(
+    'ZRANGEBYSCORE', prefix .. 'settle', flows.FIRST_INSTANT, now, 'LIMIT', 0, limit
+  )
+  for _, late in ipairs(some) do
     local flow = flows.get(string.sub(late, 2))
     if flow then
       settling.cancel(flow)
@@ -350,15 +354,15 @@ end
 function settling.run(limit)
   local listed = redis.call('EXISTS', prefix .. 'settle') == 1
   if listed then
-    settling.cancel_late()
+    settling.cancel_late(limit)
   elseif not rawget(pending, 'parts') then
     return 0 -- most calls
   end
   local done, first = 0, nil
   while done < limit do
     first, listed = settling.first(listed)
-    if not first then
-      break
+    if not first or #first == 17 then
+      break -- nothing, or a flow that has expired: the next call cancels it
     end
     done = done + settling.settle_one(first, limit - done)
     members.flush()

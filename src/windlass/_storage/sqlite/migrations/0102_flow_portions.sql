@@ -1,0 +1,11 @@
+-- Flows are counted by state, and their blocked jobs, in indexes alone. Retries go in portions.
+CREATE INDEX flows_running ON flows (created_at) WHERE ended_at IS NULL;
+DROP INDEX flows_ended;
+CREATE INDEX flows_ended ON flows (state, ended_at) WHERE ended_at IS NOT NULL AND going = 0;
+CREATE INDEX parts_blocked ON parts (blocked) WHERE blocked > 0;
+
+-- retry_part, retry_seq: the number of the part, and the job there, that a retry has reached; NULL: none is
+-- under way.
+ALTER TABLE flows ADD COLUMN retry_part INTEGER;
+ALTER TABLE flows ADD COLUMN retry_seq INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX flows_retrying ON flows (retry_part) WHERE retry_part IS NOT NULL;

@@ -1,0 +1,104 @@
+"""`FlowStore`: large retries and many expired flows are handled in portions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass._core.flows.flow import RETRIED_AT_ONCE, FlowState
+from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowAction, FlowFilter
+from windlass._storage.protocol.storage import Storage
+from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance.flows.steps import (
+    Plan,
+    a_chain,
+    act,
+    agree,
+    graph,
+    run,
+    run_all,
+    settle,
+    start,
+    state,
+)
+from windlass.testing.conformance.steps import HOUR, a_note
+
+__all__ = ["FlowPortionConformance"]
+
+MANY = RETRIED_AT_ONCE + 50
+
+
+async def a_cancelled_flow(storage: Storage) -> Plan:
+    """Return a cancelled flow with more members than a retry brings back at once."""
+    plan = Plan()
+    plan.part("a", MANY)
+    plan.part("b", ended=["a"])
+    plan.callback("bad", "failed")
+    await start(storage, plan)
+    await act(storage, plan, "cancel")
+    assert (await state(storage, plan)).state is FlowState.CANCELLED
+    return plan
+
+
+async def just_act(storage: Storage, plan: Plan, action: FlowAction) -> ActionResult:
+    """Act on a flow, and settle nothing."""
+    (answer,) = await storage.flows.act([plan.id], action, a_note(what=f"flows.{action}"))
+    return answer
+
+
+class FlowPortionConformance:
+    """No write grows with the size of a flow, or with the number of flows."""
+
+    async def test_a_retry_brings_a_bounded_number_of_members_back_at_once(
+        self, storage: Storage
+    ) -> None:
+        plan = await a_cancelled_flow(storage)
+        assert await just_act(storage, plan, "retry") is ActionResult.DONE
+        flow = await state(storage, plan)
+        assert (flow.state, flow.cancel_requested) == (FlowState.RUNNING, False)
+        assert 0 < flow.open <= RETRIED_AT_ONCE
+        assert await just_act(storage, plan, "retry") is ActionResult.WRONG_STATE
+
+    async def test_settling_brings_the_rest_of_a_retried_flow_back(self, storage: Storage) -> None:
+        plan = await a_cancelled_flow(storage)
+        await act(storage, plan, "retry")
+        parts = await graph(storage, plan)
+        assert (parts["a"].open, parts["a"].cancelled) == (MANY, 0)
+        assert (parts["b"].blocked, parts["b"].stopped) == (1, 0)
+        assert await agree(storage)
+
+    async def test_nothing_of_a_retried_flow_ends_before_all_its_members_are_back(
+        self, storage: Storage
+    ) -> None:
+        plan = await a_cancelled_flow(storage)
+        await just_act(storage, plan, "retry")
+        ran: list[str] = []
+        while some := await run(storage):
+            ran += some
+        assert ran == ["a"] * RETRIED_AT_ONCE
+        assert (await state(storage, plan)).state is FlowState.RUNNING
+        await settle(storage)
+        assert await run_all(storage) == ["a"] * (MANY - RETRIED_AT_ONCE) + ["b"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_a_cancel_ends_a_retry_that_is_under_way(self, storage: Storage) -> None:
+        plan = await a_cancelled_flow(storage)
+        await just_act(storage, plan, "retry")
+        assert await act(storage, plan, "cancel") is ActionResult.DONE
+        flow = await state(storage, plan)
+        assert (flow.state, flow.open) == (FlowState.CANCELLED, 0)
+        assert await agree(storage)
+
+    async def test_expired_flows_are_cancelled_in_portions(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        for _ in range(3):
+            await start(storage, a_chain(expires=timedelta(minutes=1)))
+        clock.advance(HOUR)
+        await storage.flows.settle(1)
+        found = await storage.flows.find(FlowFilter())
+        assert sum(flow.cancel_requested for flow in found) == 1
+        await settle(storage)
+        found = await storage.flows.find(FlowFilter(states=[FlowState.CANCELLED]))
+        assert len(found) == 3
