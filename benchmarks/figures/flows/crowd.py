@@ -6,6 +6,7 @@ All of them change the counts of the same part. Deadlocks are those that the ser
 from __future__ import annotations
 
 import functools
+from collections.abc import Awaitable, Callable
 
 from benchmarks.child import run
 from benchmarks.figure import Figure, Target
@@ -23,9 +24,8 @@ async def measure(stage: Stage) -> list[Figure]:
     """Drain one part and plain jobs by eight worker processes."""
     sizes, place, listener = stage
     deadlocks: list[int] = []
-    ways = {
-        kind: functools.partial(_drain, place, kind, sizes.drain_jobs, deadlocks)
-        for kind in _KINDS
+    ways: dict[str, Callable[[], Awaitable[float]]] = {
+        kind: functools.partial(_drain, place, kind, sizes.drain_jobs, deadlocks) for kind in _KINDS
     }
     rounds = await alternate(sizes.rounds, ways, listener)
     return [

@@ -35,7 +35,9 @@ async def measure(stage: Stage) -> list[Figure]:
     async def plain() -> float:
         return (await _drain(place, "plain", jobs))[2]
 
-    rounds = await alternate(max(sizes.rounds // 2, 1), {"plain": plain, "fan-in": fan_in}, listener)
+    rounds = await alternate(
+        max(sizes.rounds // 2, 1), {"plain": plain, "fan-in": fan_in}, listener
+    )
     return [_whole(jobs, rounds), _last(jobs, tenths)]
 
 

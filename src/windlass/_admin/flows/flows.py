@@ -11,7 +11,14 @@ from windlass._admin.flows.ids import missing_flow, resolve_flow
 from windlass._admin.session import AdminSession
 from windlass._core.flows.flow import FlowRecord, FlowState
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowAction, FlowCounts, FlowFilter, FlowGraph, FlowStore, Member
+from windlass._storage.protocol.flows import (
+    FlowAction,
+    FlowCounts,
+    FlowFilter,
+    FlowGraph,
+    FlowStore,
+    Member,
+)
 
 __all__ = ["FlowAdmin"]
 

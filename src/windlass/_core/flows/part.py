@@ -158,7 +158,7 @@ def decide(kind: PartKind, when: When, gate: Gate, *, cancelled: bool = False) -
     return Decision.SKIP if unneeded else Decision.OPEN
 
 
-def tidings(  # noqa: PLR0913 -- all that it depends on
+def tidings(
     kind: PartKind,
     when: When,
     gate: Gate,

@@ -107,7 +107,12 @@ class RedisFlows:
     async def act(
         self, flows: Sequence[FlowId], action: FlowAction, note: AuditNote
     ) -> Sequence[ActionResult]:
-        asked = (note_bytes(note), action, RETRIED_AT_ONCE, *(known_id(JobId(flow)) for flow in flows))
+        asked = (
+            note_bytes(note),
+            action,
+            RETRIED_AT_ONCE,
+            *(known_id(JobId(flow)) for flow in flows),
+        )
         answers = await self._db.run_aside(_ACT, *asked)
         self._db.wake()
         return [ANSWERS[character] for character in answers]

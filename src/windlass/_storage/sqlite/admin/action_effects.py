@@ -66,9 +66,7 @@ def request_rows(connection: apsw.Connection, ids: Iterable[JobId]) -> dict[str,
     return {job: RequestRow(*row) for job, row in rows_by_id(connection, _ASKED, ids).items()}
 
 
-def members_after(
-    connection: apsw.Connection, part: int, seq: int, limit: int
-) -> list[RequestRow]:
+def members_after(connection: apsw.Connection, part: int, seq: int, limit: int) -> list[RequestRow]:
     """Return the next jobs of a part."""
     rows = fetch_shown(connection, _MEMBERS_AFTER, (part, seq, limit))
     return [RequestRow(*row) for row in rows]
