@@ -78,7 +78,9 @@ class CountedPart(msgspec.Struct, eq=False):
             bool(row[21]),
             bool(row[22]),
             bool(row[23]) and not row[22],
-            *row[24:27],
+            row[24],
+            row[25],
+            row[26],
             bool(row[27]),
         )
 
