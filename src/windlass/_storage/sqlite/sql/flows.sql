@@ -179,7 +179,7 @@ SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
 -- name: unsettled
 -- The same by kind: the first part that is due, whether a cancel must reach further, and whether a
 -- flow has expired.
-SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1),
+SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY flow, rank LIMIT 1),
        EXISTS (SELECT 1 FROM flows WHERE swept_part > 0),
        EXISTS (SELECT 1 FROM flows
                 WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
