@@ -220,11 +220,15 @@ ALLOWED = {
     "find.sql of_flow_oldest": "the best of each part, from its index: as many as one look takes",
     "flows.sql counts": "the parts with blocked jobs, as many as are counted, from their index",
     "admin.sql prunable": "the queues with ended jobs, each found by the index",
+    "claim.sql is_live": "the first row of an index of due parts alone",
     "claim.sql next_due_anywhere": "the first row of its index",
     "counts.sql count": "its priorities, each found by the index, and so many of its lanes",
     "counts.sql queues": "the queues, each found by the index; what runs; settings: a handful",
     "counts.sql tasks": "a bounded number of each line by its index, and what runs; grouped",
     "counts.sql running": "what runs: the slots of all workers",
+    "flows.sql due_part": "the first row of an index of due parts alone",
+    "flows.sql is_unsettled": "the same",
+    "flows.sql unsettled": "the same",
     "find.sql ended": "the queues with ended jobs, each found by the index",
     "sort.sql heads": "the queues with ended jobs, each found by the index",
     "sort.sql heads_last": "the queues with ended jobs, each found by the index",
@@ -270,7 +274,8 @@ def plan(connection: apsw.Connection, sql: str) -> list[str]:
 
 def indexes(steps: list[str]) -> list[str]:
     used = re.compile(
-        r"SEARCH (\w+) USING (?:COVERING )?(?:INDEX )?(INTEGER PRIMARY KEY|PRIMARY KEY|\w+)"
+        r"(?:SEARCH|SCAN(?= parts )) (\w+) USING (?:COVERING )?(?:INDEX )?"
+        r"(INTEGER PRIMARY KEY|PRIMARY KEY|\w+)"
     )
     return [f"{found[1]}: {found[2]}" for step in steps if (found := used.match(step))]
 

@@ -133,6 +133,8 @@ class PartChanges:
         self._connection, self._now = connection, now
         self._parts: dict[int, CountedPart] = {}
         self._changed: dict[int, CountedPart] = {}
+        self._fresh: dict[int, CountedPart] = {}
+        """Those of them that were changed since `spread`."""
 
     def get(self, part: int) -> CountedPart:
         """Return a part."""
@@ -150,20 +152,32 @@ class PartChanges:
         """Change counts of a part."""
         row = self.get(part)
         row.add(**more)
-        self._changed[part] = row
+        self._fresh[part] = row
 
     def touch(self, parts: Iterable[int]) -> None:
         """Look at parts again: their flow, or what they wait for, has changed."""
         wanted = list(parts)
         self.load(wanted)
-        self._changed |= {part: self._parts[part] for part in wanted}
+        self._fresh |= {part: self._parts[part] for part in wanted}
+
+    def first_due(self) -> int | None:
+        """Return the first of the changed parts whose jobs are to be settled."""
+        due = [(row.flow, row.rank, row.id) for row in self._changed.values() if row.due]
+        return min(due)[2] if due else None
 
     def store(self) -> None:
-        """Pass on what has changed, as far as parts without jobs pass it on themselves, and write.
+        """Pass on what has changed, and write it."""
+        self.spread()
+        self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
+        self._changed.clear()
+
+    def spread(self) -> None:
+        """Pass on what has changed, as far as parts without jobs pass it on themselves.
 
         Ranks rise along the edges: a part is looked at when all before it were.
         """
-        heap = [(row.flow, row.rank, row.id) for row in self._changed.values()]
+        self._changed |= self._fresh
+        heap = [(row.flow, row.rank, row.id) for row in self._fresh.values()]
         heap.sort()
         while heap:
             *_, part = heappop(heap)
@@ -184,11 +198,10 @@ class PartChanges:
                 told.append(self._numbered(row.flow, row.counts_for))
                 told[-1].learn_added(before, after)
             for other in told:
-                if other.id not in self._changed:
+                if other.id not in self._fresh:
                     heappush(heap, (other.flow, other.rank, other.id))
-                    self._changed[other.id] = other
-        self._connection.executemany(_STORE, [row.to_row() for row in self._changed.values()])
-        self._changed.clear()
+                    self._changed[other.id] = self._fresh[other.id] = other
+        self._fresh.clear()
 
     def _numbered(self, flow: int, number: int) -> CountedPart:
         """Return a part by its number."""

@@ -40,6 +40,7 @@ __all__ = [
     "is_unsettled",
     "reopen_flow",
     "settle",
+    "store_and_settle",
     "sweep_from_start",
 ]
 
@@ -64,24 +65,38 @@ def is_unsettled(connection: apsw.Connection, now: int) -> bool:
     return bool(connection.execute(_IS_UNSETTLED, (now,)).get)
 
 
-def settle(
-    connection: apsw.Connection, limit: int, now: int, known: PartChanges | None = None
-) -> int:
-    """`FlowStore.settle` at the instant ``now``. ``known``: parts that were just stored."""
+def settle(connection: apsw.Connection, limit: int, now: int) -> int:
+    """`FlowStore.settle` at the instant ``now``."""
     done = 0
     ((part, sweeping, late),) = fetch(connection, _UNSETTLED, (now,))
     if sweeping or late:
-        known = None  # a cancel changes parts
         for (flow,) in fetch(connection, _LATE, (now, limit)):
             cancel_flow(connection, flow, now)
         while done < limit and (sweep := first(connection, _SWEEPING)) is not None:
             done += _sweep(connection, sweep, limit - done, now)
         part = value_of(connection, _DUE_PART)
-    changes = known or PartChanges(connection, now)
     while done < limit and part is not None:
-        done += _settle_part(connection, changes, part, limit - done, now)
+        done += _settle_part(connection, part, limit - done, now)
         part = value_of(connection, _DUE_PART)
     return done
+
+
+def store_and_settle(connection: apsw.Connection, changes: PartChanges, now: int) -> None:
+    """Store changes of parts, and settle what they make due.
+
+    Parts that open are written once, if nothing else waits to be settled. Whatever does may have
+    to be settled before them, and is found in what is stored.
+    """
+    limit, others = SETTLED_BY_APPLY, is_unsettled(connection, now)
+    changes.spread()
+    while limit and not others and (due := changes.first_due()) is not None:
+        part = changes.get(due)
+        placed = _place(connection, changes, part, limit, now) if _opens(part) else 0
+        changes.spread()
+        limit, others = limit - placed, not placed
+    changes.store()
+    if others:
+        settle(connection, limit, now)
 
 
 def cancel_flow(connection: apsw.Connection, flow: int, now: int) -> None:
@@ -103,7 +118,7 @@ def reopen_flow(connection: apsw.Connection, flow: int, now: int) -> None:
     None is if others hold the keys of all of them.
     """
     while (part := value_of(connection, _FIRST_DUE, (flow,))) is not None:
-        _settle_part(connection, PartChanges(connection, now), part, SETTLED_BY_APPLY, now)
+        _settle_part(connection, part, SETTLED_BY_APPLY, now)
 
 
 def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int:
@@ -128,19 +143,14 @@ def _sweep(connection: apsw.Connection, sweep: Row, limit: int, now: int) -> int
 # --- parts --------------------------------------------------------------------------------------
 
 
-def _settle_part(
-    connection: apsw.Connection, changes: PartChanges, number: int, limit: int, now: int
-) -> int:
+def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int) -> int:
     """Do what the part's numbers say with up to ``limit`` of its jobs."""
+    changes = PartChanges(connection, now)
     part = changes.get(number)
-    decision, counts = part.decision, part.counts
-    if decision in (Decision.WAIT, Decision.OPEN) and (counts.stopped or counts.skipped):
+    if _opens(part):
+        done = _place(connection, changes, part, limit, now)
+    elif part.decision in (Decision.WAIT, Decision.OPEN) and _was_ended(part):
         done = _block_again(connection, changes, part, limit, now)
-    elif decision is Decision.OPEN:
-        rows = _members(connection, part, BLOCKED, limit)
-        connection.execute(_PLACE, (_seqs(rows), now, LAST_US, part.started))
-        changes.add(part.id, blocked=-len(rows))
-        done = len(rows)
     else:
         done = _end_blocked(connection, changes, part, limit, now)
     changes.store()
@@ -148,6 +158,26 @@ def _settle_part(
         # Its counts are wrong, which a recount finds. It must not stop the others.
         connection.execute(_FORGET_DUE, (part.id,))
     return done
+
+
+def _opens(part: CountedPart) -> bool:
+    """Return whether its blocked jobs may start, and all of them are blocked."""
+    return part.decision is Decision.OPEN and not _was_ended(part)
+
+
+def _was_ended(part: CountedPart) -> bool:
+    """Return whether jobs of it were stopped or skipped."""
+    return bool(part.counts.stopped or part.counts.skipped)
+
+
+def _place(
+    connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
+) -> int:
+    """Let blocked jobs wait for their due time."""
+    rows = _members(connection, part, BLOCKED, limit)
+    connection.execute(_PLACE, (_seqs(rows), now, LAST_US, part.started))
+    changes.add(part.id, blocked=-len(rows))
+    return len(rows)
 
 
 def _members(connection: apsw.Connection, part: CountedPart, state: int, limit: int) -> list[Row]:

@@ -21,7 +21,7 @@ from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.added import FlowAdditions, FlowToAdd, add_flows
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
-from windlass._storage.sqlite.flows.settle import SETTLED_BY_APPLY, settle
+from windlass._storage.sqlite.flows.settle import store_and_settle
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
@@ -192,8 +192,7 @@ def _end_members(
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
-    changes.store()
-    settle(connection, SETTLED_BY_APPLY, now, changes)
+    store_and_settle(connection, changes, now)
 
 
 def _follow(

@@ -180,7 +180,7 @@ SELECT EXISTS (SELECT 1 FROM parts WHERE due = 1)
 -- name: unsettled
 -- The same by kind: the first part that is due, whether a cancel must reach further, and whether a
 -- flow has expired.
-SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY id LIMIT 1),
+SELECT (SELECT id FROM parts WHERE due = 1 ORDER BY flow, rank LIMIT 1),
        EXISTS (SELECT 1 FROM flows WHERE swept_part > 0),
        EXISTS (SELECT 1 FROM flows
                 WHERE expires_at IS NOT NULL AND cancelled = 0 AND ended_at IS NULL
@@ -285,17 +285,22 @@ SELECT number, state, EXISTS (SELECT 1 FROM flows AS other
   FROM flows WHERE id = ?1 AND going = 0;
 
 -- name: members
--- Those that were given with the flow. It may be one that was added to another one.
+-- Those that were given with the flow. It may be one that was added to another one. The part is found
+-- first, so that a page is read in the order of its index.
 SELECT jobs.seq, jobs.id, jobs.state, jobs.flow_state, jobs.result, jobs.error_kind,
        jobs.error_message, jobs.reason
-  FROM (SELECT number AS flow, 0 AS added_first FROM flows WHERE id = ?1
-        UNION ALL
-        SELECT flow, added_first FROM parts WHERE added_id = ?1) AS named
-  JOIN flows ON flows.number = named.flow
-  JOIN parts ON parts.flow = named.flow AND parts.number = named.added_first + ?2
-  JOIN jobs ON jobs.part = parts.id
- WHERE flows.going = 0 AND jobs.seq > ?3
-   AND jobs.seq <= coalesce(parts.last_seq, flows.last_seq)
+  FROM jobs
+ WHERE jobs.part = (SELECT parts.id
+                      FROM (SELECT number AS flow, 0 AS added_first FROM flows WHERE id = ?1
+                            UNION ALL
+                            SELECT flow, added_first FROM parts WHERE added_id = ?1) AS named
+                      JOIN flows ON flows.number = named.flow AND flows.going = 0
+                      JOIN parts ON parts.flow = named.flow
+                                AND parts.number = named.added_first + ?2)
+   AND jobs.seq > ?3
+   AND jobs.seq <= (SELECT coalesce(parts.last_seq, flows.last_seq)
+                      FROM parts JOIN flows ON flows.number = parts.flow
+                     WHERE parts.id = jobs.part)
  ORDER BY jobs.seq LIMIT ?4;
 
 -- part: flow_columns
