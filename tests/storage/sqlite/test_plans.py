@@ -229,6 +229,7 @@ ALLOWED = {
     "flows.sql due_part": "the first row of an index of due parts alone",
     "flows.sql is_unsettled": "the same",
     "flows.sql unsettled": "the same",
+    "flows.sql members": "one row: the flow, or where it was added",
     "find.sql ended": "the queues with ended jobs, each found by the index",
     "sort.sql heads": "the queues with ended jobs, each found by the index",
     "sort.sql heads_last": "the queues with ended jobs, each found by the index",
