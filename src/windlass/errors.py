@@ -456,12 +456,16 @@ class FlowNotFound(WindlassError, LookupError):
 
 
 class FlowEnded(WindlassError):
-    """The flow was cancelled while its jobs were being stored. None of them has run."""
+    """The flow takes no more jobs. It was cancelled while its jobs were being stored, and none of
+    them has run; or it had ended, was cancelled or expired before ``run.add(flow)``.
+    """
 
-    def __init__(self, flow_id: str) -> None:
+    def __init__(self, flow_id: str, message: str = "") -> None:
+        """Make the error. ``message``: replaces the usual text."""
         super().__init__(
-            f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has run: "
-            f"draw the flow again and start it."
+            message
+            or f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has "
+            f"run: draw the flow again and start it."
         )
         self.flow_id = flow_id
 

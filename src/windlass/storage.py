@@ -63,6 +63,7 @@ from windlass._storage.protocol.admin import (
 )
 from windlass._storage.protocol.copy import CopiedRecord, CopyStore, HeldMember, StoredJob
 from windlass._storage.protocol.flows import (
+    AddAnswer,
     FlowAction,
     FlowCounts,
     FlowFilter,
@@ -122,6 +123,7 @@ from windlass._storage.protocol.workers import (
 __all__ = [
     "ActionResult",
     "ActionStore",
+    "AddAnswer",
     "AddedFlow",
     "AdminStore",
     "Applied",

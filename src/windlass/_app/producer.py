@@ -12,7 +12,7 @@ from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
 from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
-from windlass._client.flows import new_flow
+from windlass._client.flows import check_addition, new_flow
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.flows.flow import Addition, FlowRecord, NewFlow
 from windlass._core.flows.pending import PENDING, has_pending
@@ -316,6 +316,15 @@ class Producer:
         plan = plan_of(flow)
         check_wake(wake, connection)
         return plan, self._completed_many([call for _, _, call in plan.calls])
+
+    async def add_to_flow(self, into: FlowId, flow: Flow) -> None:
+        """Add a flow to a running one, whole or not at all."""
+        plan, calls = self._planned(flow, None, None)
+        check_addition(plan)
+        client = await self._connections.client()
+        flow.fix()
+        await client.start_flow(plan, calls, into)
+        flow.close()
 
     async def flow_graph(self, flow: FlowId) -> FlowGraph:
         """Read the stored flow; FlowNotFound."""

@@ -87,15 +87,14 @@ class BlockingClient:
         """Store a flow like ``await app.start(flow)``. A ``connection`` is used on this thread."""
         return self._producer.start_sync(flow, connection, wake)
 
+    def add(self, run: FlowRun, flow: Flow) -> None:
+        """Add a flow to a running one like ``await run.add(flow)``."""
+        _check_run(run, "add")
+        self.run(run.add(flow), instead="run.add(...)")
+
     def wait(self, run: FlowRun, timeout: timedelta | float | None = None) -> FlowRecord:
         """Wait for the end of a flow like ``await run.wait(timeout)``."""
-        given: object = run
-        if not isinstance(given, FlowRun):
-            message = (
-                f"app.blocking.wait takes the handle of a flow, got {shown(given)}. For an id: "
-                f"app.blocking.wait(app.flow_run(id)). For a job: app.blocking.result(job)"
-            )
-            raise InvalidArgument(message)
+        _check_run(run, "wait")
         return self.run(run.wait(timeout), instead="run.wait(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
@@ -134,3 +133,13 @@ class BlockingClient:
         Calls that wait for a result raise AppClosed. The next call starts another loop.
         """
         self._loop.close()
+
+
+def _check_run(given: object, called: str) -> None:
+    """Refuse what is not the handle of a flow."""
+    if not isinstance(given, FlowRun):
+        message = (
+            f"app.blocking.{called} takes the handle of a flow, got {shown(given)}. For an id: "
+            f"app.flow_run(id). For a job: app.blocking.result(job)"
+        )
+        raise InvalidArgument(message)

@@ -26,7 +26,7 @@ from windlass._client.new_jobs import (
 from windlass._client.results import ResultWaiter, value_of
 from windlass._client.room import WaitForRoom
 from windlass._core.job.event import JobCoalesced, enqueued_event
-from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.job import FlowId, JobId, JobRecord, NewJob
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
 from windlass._observe.bus import Bus
@@ -365,13 +365,15 @@ class Client:
 
     # --- flows ---
 
-    async def start_flow(self, plan: FlowPlan, calls: Sequence[Call[Any]]) -> StartedFlow:
-        """Store a flow. ``calls`` are those of the plan, with what the app added to them."""
+    async def start_flow(
+        self, plan: FlowPlan, calls: Sequence[Call[Any]], into: FlowId | None = None
+    ) -> StartedFlow:
+        """Store a flow. ``calls``: of the plan, completed by the app. ``into``: add it there."""
         ids = [job for _, job, _ in plan.calls]
         try:
             await self.define_for(calls)
             jobs = self._new_many(calls, ids)
-            start = FlowStart(self._storage.flows, plan)
+            start = FlowStart(self._storage.flows, plan, into)
             inserter: Inserter = start
             for wrap in self._around:
                 inserter = wrap(inserter)

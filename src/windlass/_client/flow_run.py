@@ -12,7 +12,7 @@ from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.names import shown
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowGraph
-from windlass._tasks.flows.flow import Group, Node
+from windlass._tasks.flows.flow import Flow, Group, Node
 from windlass._tasks.handle import Job, JobClient
 from windlass.errors import InvalidArgument
 
@@ -30,6 +30,10 @@ class FlowClient(JobClient, Protocol):
 
     async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for its end."""
+        ...
+
+    async def add_to_flow(self, into: FlowId, flow: Flow) -> None:
+        """Add a flow to it while it runs."""
         ...
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
@@ -63,7 +67,9 @@ class _FlowReader:
 
 
 class FlowRun:
-    """The handle of a started flow: read it, wait for its end, cancel it, retry what failed."""
+    """The handle of a started flow: read it, wait for its end, add to it, cancel it, retry what
+    failed.
+    """
 
     __slots__ = ("_client", "created", "id")
 
@@ -115,6 +121,17 @@ class FlowRun:
         if not self.created:
             message += ", which was started elsewhere: read its parts with run.graph()"
         raise InvalidArgument(message)
+
+    async def add(self, flow: Flow) -> None:
+        """Add a flow to this one while it runs, whole or not at all.
+
+        It counts for the end: this flow and its callbacks wait for all its jobs, and a failure of
+        it is one of this flow. No job that is there waits for it, and it waits for none of them.
+        It has no ``key``, ``expires`` or unique keys, and at most 10,000 jobs. After an error add
+        the same `Flow` again: it is stored once. Raises FlowEnded if this flow has ended, was
+        cancelled or has expired, and FlowNotFound.
+        """
+        await self._client.add_to_flow(self.id, flow)
 
     async def cancel(self) -> ActionResult:
         """Cancel what waits, and ask what runs to stop. Returns "done", or "wrong_state" if the

@@ -11,18 +11,41 @@ import msgspec
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.values.instants import duration
-from windlass._storage.protocol.flows import FlowGraph, FlowStore, Member, StartedFlow
+from windlass._storage.protocol.flows import AddAnswer, FlowGraph, FlowStore, Member, StartedFlow
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
-from windlass._tasks.flows.plan import FlowPlan
+from windlass._tasks.cancel_token import MOST_ADDED
+from windlass._tasks.flows.plan import FlowPlan, check_added, refuse_keys
 from windlass.errors import FlowEnded, FlowNotFound, FlowTimeout, InvalidArgument
 
-__all__ = ["FlowStart", "StoredFlows", "new_flow"]
+__all__ = ["FlowStart", "StoredFlows", "check_addition", "new_flow"]
 
 _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long."""
 _PAUSE = 0.02
 """A busy store changes all the time; reading more often than this does not help."""
+
+
+_NOT_RUNNING = (
+    "Flow {} has ended, was cancelled or has expired, so nothing was added: start what you wanted "
+    "to add with app.start(flow)."
+)
+_NOT_WHOLE = (
+    "flow {} is being stored and takes no other jobs yet: add to it after app.start(flow) has "
+    "returned"
+)
+
+
+def check_addition(plan: FlowPlan) -> None:
+    """Check a flow that ``run.add`` adds to a running one."""
+    check_added(plan, inside=True)
+    if len(plan.calls) > MOST_ADDED:
+        message = (
+            f"run.add(flow) stores a flow in one write, and {plan.name!r} has {len(plan.calls):,} "
+            f"jobs: at most {MOST_ADDED:,} are allowed. Add several smaller flows, or jobs that "
+            f"each add a part with ctx.then(...)"
+        )
+        raise InvalidArgument(message)
 
 
 def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
@@ -40,10 +63,12 @@ def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
 
 
 class FlowStart:
-    """An `Inserter` that stores the jobs of one flow, with the flow."""
+    """An `Inserter` that stores the jobs of one flow, with the flow. ``into``: the running flow
+    that it is added to.
+    """
 
-    def __init__(self, store: FlowStore, plan: FlowPlan) -> None:
-        self._store, self._plan = store, plan
+    def __init__(self, store: FlowStore, plan: FlowPlan, into: FlowId | None = None) -> None:
+        self._store, self._plan, self._into = store, plan, into
         self._answer: StartedFlow | None = None
 
     @property
@@ -55,8 +80,15 @@ class FlowStart:
 
     async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
         """Store the flow with these jobs, in the order of the plan's calls."""
-        portion = self._store.portion
         flow = new_flow(self._plan, items)
+        if self._into is None:
+            self._answer = answer = await self._start(flow, items)
+        else:
+            self._answer = answer = await self._add(self._into, flow, items)
+        return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
+
+    async def _start(self, flow: NewFlow, items: Sequence[NewJob]) -> StartedFlow:
+        portion = self._store.portion
         sealed = len(items) > portion
         if sealed:
             _refuse_keys(items, portion)
@@ -64,8 +96,18 @@ class FlowStart:
         (answer,) = await self._store.start([first])
         if sealed and answer.created:
             await self._extend(flow.jobs, portion)
-        self._answer = answer
-        return [Inserted(job.id, answer.created, repeated=answer.repeated) for job in items]
+        return answer
+
+    async def _add(self, into: FlowId, flow: NewFlow, items: Sequence[NewJob]) -> StartedFlow:
+        refuse_keys(self._plan, items)
+        answer = await self._store.add(into, flow)
+        if answer is AddAnswer.UNKNOWN:
+            raise FlowNotFound(into)
+        if answer is AddAnswer.ENDED:
+            raise FlowEnded(into, _NOT_RUNNING.format(into))
+        if answer is AddAnswer.SEALED:
+            raise InvalidArgument(_NOT_WHOLE.format(into))
+        return StartedFlow(flow.id, created=True, repeated=answer is AddAnswer.REPEATED)
 
     async def _extend(self, jobs: Sequence[tuple[int, NewJob]], portion: int) -> None:
         """Store the other portions. The last one opens the flow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Literal, Protocol
 
 import msgspec
@@ -14,6 +15,7 @@ from windlass._core.job.state import State
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 
 __all__ = [
+    "AddAnswer",
     "FlowAction",
     "FlowCounts",
     "FlowFilter",
@@ -34,6 +36,20 @@ class StartedFlow(msgspec.Struct, frozen=True):
     """False: a running flow with the same key was found and is the answer."""
     repeated: bool = False
     """The id was stored before: this call has stored nothing for it."""
+
+
+class AddAnswer(StrEnum):
+    """The answer to `FlowStore.add`."""
+
+    ADDED = "added"
+    REPEATED = "repeated"
+    """An earlier call has added it: this one has stored nothing."""
+    ENDED = "ended"
+    """The running flow has ended, was cancelled, or is past its expiry."""
+    SEALED = "sealed"
+    """Not all jobs of the running flow are stored."""
+    UNKNOWN = "unknown"
+    """No such flow is stored."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -179,6 +195,20 @@ class FlowStore(Protocol):
         - False: the flow was cancelled or deleted, and nothing was stored. If the first of the jobs
           is stored, the call is a repeated one: True.
         - Errors as from `start`. Jobs with unique keys are not for sealed flows.
+        """
+        ...
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        """Let the parts of a new flow join a running one, all or none, from outside.
+
+        - It counts for the end of the running flow: that is not over before it, and a failure of it
+          is one of the running flow. Nothing else waits for it.
+        - Its parts and jobs are stored as those of a flow that a member adds. Their rank is behind
+          all parts that are there.
+        - If its id was added to this flow before, the call is a repeated one, however the flow
+          stands now. An id that is stored elsewhere, and a stored job id, raise IdConflict. An
+          undefined limit raises LimitUnknown. Then, and for
+          ENDED, SEALED and UNKNOWN, nothing is stored.
         """
         ...
 

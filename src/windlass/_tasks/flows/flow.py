@@ -326,7 +326,7 @@ class Flow:
 def plan_of(flow: object) -> FlowPlan:
     """Return what is to be stored of a flow that is not started yet."""
     if not isinstance(flow, Flow):
-        message = f"app.start takes a Flow, got {shown(flow)}. To store single calls, enqueue them"
+        message = f"this takes a Flow, got {shown(flow)}. To store single calls, enqueue them"
         raise InvalidArgument(message)
     if flow.started:
         message = f"{flow!r} was started already: make a new Flow to run it again"

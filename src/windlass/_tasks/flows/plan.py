@@ -37,24 +37,24 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_added(plan: FlowPlan, *, inside: bool) -> None:
-    """Check a flow that a job adds to its success. ``inside``: the job belongs to a flow."""
+    """Check a flow that is to be added. ``inside``: to another flow, not as one of its own."""
     given = "key" if plan.key is not None else "expires" if plan.expires is not None else None
     if inside and given is not None:
         message = (
-            f"flow {plan.name!r} has {given}=, and joins the flow of the job that adds it, whose "
+            f"flow {plan.name!r} has {given}=, and joins the flow that it is added to, whose "
             f"own {given}= counts: leave it out, or start the flow alone with app.start(flow)"
         )
         raise InvalidArgument(message)
 
 
 def refuse_keys(plan: FlowPlan, jobs: Sequence[NewJob]) -> None:
-    """Refuse an added flow with keyed jobs: a held key could not refuse the success."""
+    """Refuse an added flow with keyed jobs: a held key could not refuse a success."""
     keyed = next((job for job in jobs if job.unique is not None), None)
     if keyed is not None:
         message = (
             f"flow {plan.name!r} has a job of {keyed.task} with a unique key, and a flow that "
-            f"ctx.then(...) adds cannot have one: leave unique= out, or start the flow with "
-            f"app.start(flow)"
+            f"ctx.then(...) or run.add(...) adds cannot have one: leave unique= out, or start the "
+            f"flow with app.start(flow)"
         )
         raise InvalidArgument(message)
 

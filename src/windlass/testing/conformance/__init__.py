@@ -43,6 +43,7 @@ from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
 from windlass.testing.conformance.flows.added_flows import AddedFlowConformance
+from windlass.testing.conformance.flows.added_outside import AddedOutsideConformance
 from windlass.testing.conformance.flows.again import FlowAgainConformance
 from windlass.testing.conformance.flows.counts import FlowCountConformance
 from windlass.testing.conformance.flows.ends import FlowEndConformance, FlowFailureConformance
@@ -119,6 +120,7 @@ __all__ = [
     "ActivityConformance",
     "AddedFlowConformance",
     "AddedJobConformance",
+    "AddedOutsideConformance",
     "AuditConformance",
     "BreakerConformance",
     "BreakerTrialConformance",
@@ -295,6 +297,7 @@ ALL: tuple[type, ...] = (
     FlowFailureConformance,
     FlowAddedConformance,
     AddedFlowConformance,
+    AddedOutsideConformance,
     FlowAgainConformance,
     FlowRetryConformance,
     FlowCancelConformance,

@@ -76,7 +76,8 @@ class AddedFlows:
         """Let the parts of a flow join another one. All of its jobs are blocked at first."""
         flow, first = part.flow, len(part.flow.parts)
         parts = parts_to_add(asked, first, part.number)
-        ranks = [rank_of(new.kind, number, first) for number, new in enumerate(parts, first)]
+        before = 0 if part.asked.kind is PartKind.END else first
+        ranks = [rank_of(new.kind, number, before) for number, new in enumerate(parts, first)]
         self._db.flows.append(flow, parts, ranks)
         add_jobs(self._db, flow, [(first + number, job) for number, job in asked.jobs], now)
         for new in flow.parts[first:]:

@@ -16,7 +16,7 @@ from windlass._core.flows.flow import (
 from windlass._core.flows.part import MemberEnd, ended_as
 from windlass._core.job.job import FlowId, NewJob
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.added import add_jobs, open_flow
+from windlass._storage.memory.flows.added import AddedFlows, add_jobs, open_flow
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -24,6 +24,7 @@ from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.room import require_room
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
+    AddAnswer,
     FlowAction,
     FlowCounts,
     FlowFilter,
@@ -46,6 +47,7 @@ class MemoryFlows:
         self._db = database
         self._rules = rules
         self._actions = actions
+        self._added = AddedFlows(database, rules)
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -149,6 +151,25 @@ class MemoryFlows:
         flow.unseal(now)
         for part in flow.parts:
             self._db.flows.spread(part, now)
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        with self._db.moment() as now:
+            found = self._db.flows.by_id.get(flow)
+            if found is None:
+                return AddAnswer.UNKNOWN
+            if (joined := self._db.flows.added.get(new.id)) is not None and joined[0] is found:
+                return AddAnswer.REPEATED
+            if self._stored(new) is not None:
+                raise IdConflict(new.id)
+            if not found.takes_more(now):
+                return AddAnswer.ENDED
+            if found.sealed:
+                return AddAnswer.SEALED
+            self._require([new], now)
+            end = next(part for part in found.parts if part.asked.kind is PartKind.END)
+            self._added.join(new, end, now)
+        self._db.wake()
+        return AddAnswer.ADDED
 
     async def settle(self, limit: int) -> int:
         with self._db.moment() as now:

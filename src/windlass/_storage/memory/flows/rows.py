@@ -194,6 +194,11 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
         """Return whether nothing of it may happen before it is whole."""
         return self.sealed and not self.cancelled
 
+    def takes_more(self, now: datetime) -> bool:
+        """Return whether flows may be added from outside."""
+        late = self.expires_at is not None and self.expires_at <= now
+        return self.state is FlowState.RUNNING and not self.cancelled and not late
+
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept, self.retry = cancelled, 0, None
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from windlass._core.flows.flow import (
     RETRIED_AT_ONCE,
     SEALED_FOR,
@@ -21,7 +23,12 @@ from windlass._core.flows.flow import (
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
-from windlass._storage.postgres.flows.new_flows import KINDS, job_args, start_args
+from windlass._storage.postgres.flows.new_flows import (
+    KINDS,
+    job_args,
+    start_args,
+    user_flow_of,
+)
 from windlass._storage.postgres.io.connection import RETRY_SECONDS, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
@@ -31,6 +38,7 @@ from windlass._storage.postgres.jobs.insert import check_size, raise_if_key_busy
 from windlass._storage.postgres.limits.limits import limit_error_of
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
+    AddAnswer,
     FlowAction,
     FlowCounts,
     FlowFilter,
@@ -47,7 +55,7 @@ __all__ = ["PostgresFlows", "flow_of", "part_of"]
 _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
 _MEMBERS, _FIND, _ONE, _PARTS = _SQL["members"], _SQL["find"], _SQL["one"], _SQL["parts"]
-_EXTEND, _PRUNE, _RECOUNT = _SQL["extend"], _SQL["prune"], _SQL["recount"]
+_ADD, _EXTEND, _PRUNE, _RECOUNT = _SQL["add"], _SQL["extend"], _SQL["prune"], _SQL["recount"]
 _COUNTS = _SQL["counts"]
 
 _STATES = tuple(FlowState)
@@ -55,6 +63,8 @@ _STATES = tuple(FlowState)
 _NEWEST = 2**63 - 1
 _SECONDS_EACH = 0.002
 """Seconds for storing a job on a slow server, beyond those of every call."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class PostgresFlows:
@@ -89,6 +99,14 @@ class PostgresFlows:
         rows, _ = await self._store(_EXTEND, new, _known(flow), last, kept, *job_args(jobs))
         taken: bool = rows[0][0]
         return taken
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        jobs = new.new_jobs
+        check_size(jobs)
+        request = _encode(user_flow_of(new, self._db.instant(), None)).decode()
+        rows, unsure = await self._store(_ADD, jobs, _known(flow), request)
+        answer = AddAnswer(rows[0][0])
+        return AddAnswer.ADDED if unsure and answer is AddAnswer.REPEATED else answer
 
     async def _store(
         self, statement: str, jobs: Sequence[NewJob], *args: Any

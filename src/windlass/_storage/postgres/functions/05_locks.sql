@@ -47,7 +47,8 @@
 -- FLOWS. Every transaction that ends members, or brings them back, counts them once, after all its other
 -- rows (`count_members`): it waits for the counts of their parts, then, only where a part has something
 -- new to tell, for their flows. It holds these until its end and waits for nothing any more. So nothing
--- that holds a flow waits for a part or for a job. A transaction that may not wait there, because it
+-- that holds a flow waits for a part or for a job. A flow that is added from outside (`add_to_flow`) takes
+-- the running flow's row alone, as its first, and stores new rows under it. A transaction that may not wait there, because it
 -- counts twice (a claim beside ends, a worker that leaves), stays open for long (a user's), or stores
 -- other jobs (an expired holder of a key), writes down what ended (`member_ends`); `fold_ends` counts
 -- that later. Settling and folding take flows, parts and jobs with SKIP LOCKED alone, and so may

@@ -1,4 +1,4 @@
--- Flows that successes add.
+-- Flows that successes add, and those that are added from outside.
 
 -- Whether a flow that a success adds is left out: its id, or that of one of its jobs, is stored.
 CREATE OR REPLACE FUNCTION is_flow_stored(p_id uuid, p_jobs uuid[]) RETURNS boolean
@@ -58,7 +58,8 @@ BEGIN
 END $$;
 
 -- Let the parts of a flow join the flow of p_part, which is not over before it. All of its jobs are blocked
--- at first. Returns the new parts. The caller has locked the part's counts and its flow.
+-- at first. Returns the new parts. The caller has locked the flow. p_part is the end of the flow: it comes
+-- behind all parts that are there.
 CREATE OR REPLACE FUNCTION join_flow(p_part bigint, p_request json, p_now timestamptz)
 RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -87,7 +88,8 @@ BEGIN
                       ORDER BY e.o), a.strict,
                ARRAY(SELECT v_first + e.n FROM unnest(a.feeds) WITH ORDINALITY AS e (n, o)
                       ORDER BY e.o), a.feeds_strict,
-               part_rank(a.its_kind, v_first + a.number, v_first),
+               part_rank(a.its_kind, v_first + a.number,
+                         CASE WHEN v_part.kind = 2 THEN 0 ELSE v_first END),
                CASE WHEN a.its_kind = 4 THEN (p_request -> 'flows' -> 0 ->> 'id')::uuid END,
                CASE WHEN a.its_kind = 4 THEN v_first END,
                CASE WHEN a.its_kind = 4 THEN v_part.number END
@@ -134,4 +136,52 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_new;
+END $$;
+
+-- `FlowStore.add`: added, repeated, ended, sealed or unknown. p_request: as `start_for_user` reads it.
+--
+-- The flow is locked first, and its lock guards all that is read and changed: no count of a part that is
+-- there changes, so none is waited for (05_locks.sql). All jobs are new and blocked.
+CREATE OR REPLACE FUNCTION add_to_flow(
+    p_at timestamptz, p_durable boolean, p_flow uuid, p_request text
+) RETURNS text
+LANGUAGE plpgsql SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_request json := p_request::json;
+    v_id uuid := (v_request -> 'flows' -> 0 ->> 'id')::uuid;
+    v_jobs uuid[] := jobs_of_request(v_request);
+    v_flow record;
+    v_new bigint[];
+    v_members bigint[];
+BEGIN
+    PERFORM commit_durably(p_durable);
+    SELECT f.number, f.state, f.cancelled, f.sealed, f.expires_at INTO v_flow FROM flows f
+     WHERE f.id = p_flow AND NOT f.gone FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'unknown';
+    ELSIF EXISTS (SELECT 1 FROM parts p WHERE p.added_id = v_id AND p.flow = v_flow.number) THEN
+        RETURN 'repeated';
+    ELSIF is_flow_stored(v_id, '{}') THEN
+        RAISE EXCEPTION 'the id names another call'
+            USING ERRCODE = 'WL424', DETAIL = encode(uuid_send(v_id), 'hex');
+    ELSIF v_flow.state > 0 OR v_flow.cancelled OR v_flow.expires_at <= v_now THEN
+        RETURN 'ended';
+    ELSIF v_flow.sealed THEN
+        RETURN 'sealed';
+    END IF;
+    v_new := join_flow(
+        (SELECT p.id FROM parts p WHERE p.flow = v_flow.number AND p.kind = 2), v_request, v_now);
+    v_members := ARRAY(
+        SELECT v_new[t.place::integer]
+          FROM json_array_elements_text(v_request -> 'places') WITH ORDINALITY AS t (place, n)
+         ORDER BY t.n);
+    IF cardinality(v_jobs) <> (SELECT count(DISTINCT j.id)
+                                 FROM unnest(v_jobs, v_members) AS t (id, part)
+                                 JOIN jobs j ON j.id = t.id AND j.part = t.part) THEN
+        PERFORM refuse_stored(v_jobs, v_members);
+    END IF;
+    PERFORM spread_parts(
+        v_flow.number, ARRAY(SELECT p.number FROM parts p WHERE p.id = ANY (v_new)), v_now);
+    RETURN 'added';
 END $$;

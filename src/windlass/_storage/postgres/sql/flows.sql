@@ -1,4 +1,5 @@
--- Flows. Each operation is one call of one function: functions/66_settle.sql, 67_flows.sql.
+-- Flows. Each operation is one call of one function: functions/66_settle.sql, 67_flows.sql,
+-- 68_added_flows.sql.
 
 -- name: start
 SELECT id, created, repeated
@@ -10,6 +11,9 @@ SELECT id, created, repeated
 SELECT windlass.extend_flow($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                             $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
                             $31);
+
+-- name: add
+SELECT windlass.add_to_flow($1, $2, $3, $4);
 
 -- name: settle
 SELECT windlass.settle_flows($1, $2, $3);

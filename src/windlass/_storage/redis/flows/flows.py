@@ -13,6 +13,7 @@ from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
+    AddAnswer,
     FlowAction,
     FlowCounts,
     FlowFilter,
@@ -42,8 +43,8 @@ __all__ = ["RedisFlows"]
 
 _START, _SETTLE, _ACT = script("flow_start"), script("flow_settle"), script("flow_act")
 _MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("flow_graph")
-_EXTEND, _PRUNE, _RECOUNT = script("flow_extend"), script("flow_prune"), script("flow_recount")
-_COUNTS = script("flow_counts")
+_ADD, _EXTEND = script("flow_add"), script("flow_extend")
+_PRUNE, _RECOUNT, _COUNTS = script("flow_prune"), script("flow_recount"), script("flow_counts")
 
 _SETTLED_AT_ONCE = 500
 _DELETED_AT_ONCE = 100
@@ -89,6 +90,14 @@ class RedisFlows:
             require_stored(reply)
         self._db.wake()
         return bool(reply)
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        uid = known_id(JobId(flow))
+        reply, unsure = await self._db.run_told(_ADD, uid, *start_args(new), aside=True)
+        require_stored(reply)
+        self._db.wake()
+        answer = AddAnswer(reply[0].decode())
+        return AddAnswer.ADDED if unsure and answer is AddAnswer.REPEATED else answer
 
     async def settle(self, limit: int) -> int:
         done = 0

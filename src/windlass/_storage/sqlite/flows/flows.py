@@ -23,6 +23,7 @@ from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
 from windlass._storage.protocol.flows import (
+    AddAnswer,
     FlowAction,
     FlowCounts,
     FlowFilter,
@@ -34,6 +35,7 @@ from windlass._storage.protocol.flows import (
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.admin.audit import earlier_answers, keep_audit
+from windlass._storage.sqlite.flows.added import add_to_flow
 from windlass._storage.sqlite.flows.parts import BLOCKED
 from windlass._storage.sqlite.flows.recount import recount
 from windlass._storage.sqlite.flows.retry import begin_retry, continue_retries, is_retrying
@@ -90,6 +92,11 @@ class SqliteFlows:
         done = await self._db.write(op)
         self._db.subscribers.wake()
         return done
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        answer = await self._db.write(partial(add_to_flow, wanted=flow, flow=new))
+        self._db.subscribers.wake()
+        return answer
 
     async def settle(self, limit: int) -> int:
         # Most often nothing is due, and the write lock is everybody's.

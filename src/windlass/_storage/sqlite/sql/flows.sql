@@ -53,6 +53,16 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14);
 SELECT parts.flow, parts.number, parts.kind, flows.cancelled
   FROM parts JOIN flows ON flows.number = parts.flow WHERE parts.id = ?1;
 
+-- name: growing
+-- A flow that another one is added to from outside: its number and state, and the number of its end.
+SELECT flows.number, flows.state, flows.cancelled, flows.sealed, flows.expires_at, parts.number
+  FROM flows JOIN parts ON parts.flow = flows.number AND parts.kind = 'end'
+ WHERE flows.id = ?1 AND flows.going = 0;
+
+-- name: joined
+-- Whether the flow ?1 was added to the flow ?2.
+SELECT 1 FROM parts WHERE added_id = ?1 AND flow = ?2;
+
 -- name: next_number
 SELECT max(number) + 1 FROM parts WHERE flow = ?1;
 

@@ -1,0 +1,2 @@
+-- Functions only: flows are added to a running one from outside.
+SELECT 1;
