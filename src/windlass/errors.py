@@ -456,12 +456,9 @@ class FlowNotFound(WindlassError, LookupError):
 
 
 class FlowEnded(WindlassError):
-    """The flow takes no more jobs. It was cancelled while its jobs were being stored, and none of
-    them has run; or it had ended, was cancelled or expired before ``run.add(flow)``.
-    """
+    """The flow takes no more jobs: it was cancelled, has ended or expired. None of them has run."""
 
     def __init__(self, flow_id: str, message: str = "") -> None:
-        """Make the error. ``message``: replaces the usual text."""
         super().__init__(
             message
             or f"Flow {flow_id} was cancelled while its jobs were being stored. None of them has "

@@ -14,7 +14,7 @@ import msgspec
 from windlass._app.app import Windlass
 from windlass._app.parts import parts_of
 from windlass._client.client import Client
-from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.job import FlowId, JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL, State
 from windlass._storage.protocol.actions import AuditNote, RunNow
 from windlass._storage.protocol.flows import StartedFlow
@@ -100,9 +100,11 @@ class InlineClient(Client):
             await self._run([job.id for job in jobs if job.created or job.replaced])
         return jobs
 
-    async def start_flow(self, plan: FlowPlan, calls: Sequence[Call[Any]]) -> StartedFlow:
+    async def start_flow(
+        self, plan: FlowPlan, calls: Sequence[Call[Any]], into: FlowId | None = None
+    ) -> StartedFlow:
         async with self._one_deeper():
-            started = await super().start_flow(plan, calls)
+            started = await super().start_flow(plan, calls, into)
             if started.created:
                 await self._run([job for _, job, _ in plan.calls], members=True)
         return started

@@ -24,7 +24,7 @@ from windlass._core.flows.part import (
 )
 from windlass._core.job.state import State
 
-JOBS, JOIN, END, CALLBACK = PartKind
+JOBS, JOIN, END, CALLBACK, ADDED = PartKind
 OVER = Tidings(over=True, broken=False, unneeded=False)
 
 kinds = st.sampled_from(PartKind)
@@ -50,7 +50,9 @@ def test_a_part_opens_when_all_that_it_waits_for_has_ended_well(kind: PartKind) 
     assert decide(kind, "succeeded", Gate()) is Decision.OPEN
 
 
-@pytest.mark.parametrize(("kind", "waits"), [(JOBS, False), (JOIN, False), (END, True)])
+@pytest.mark.parametrize(
+    ("kind", "waits"), [(JOBS, False), (JOIN, False), (ADDED, False), (END, True)]
+)
 def test_a_failure_stops_members_and_joins_at_once_and_the_end_in_the_end(
     kind: PartKind, *, waits: bool
 ) -> None:

@@ -207,8 +207,8 @@ class FlowStore(Protocol):
           all parts that are there.
         - If its id was added to this flow before, the call is a repeated one, however the flow
           stands now. An id that is stored elsewhere, and a stored job id, raise IdConflict. An
-          undefined limit raises LimitUnknown. Then, and for
-          ENDED, SEALED and UNKNOWN, nothing is stored.
+          undefined limit raises LimitUnknown.
+        - With an error, and with ENDED, SEALED and UNKNOWN, nothing is stored.
         """
         ...
 

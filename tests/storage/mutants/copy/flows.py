@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
-from windlass._core.flows.flow import FlowRecord, PartRecord
+from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
 from windlass._core.job.job import FlowPlace
 from windlass._storage.memory.copy.copy import MemoryCopy
 from windlass._storage.memory.flows.flows import MemoryFlows
@@ -136,3 +136,14 @@ class RestoresAddedFlowsAlone(FlowRows):
         super().restore(record, parts)
         for part in self.by_id[record.id].parts:
             part.gate.adding = 0
+
+
+@fails(CopyFlowsConformance.test_a_flow_that_was_added_from_outside_continues_elsewhere)
+class EndsRestoredFlowsEarly(FlowRows):
+    """The end of a restored flow is over without what was added to it."""
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        super().restore(record, parts)
+        for part in self.by_id[record.id].parts:
+            if part.asked.kind is PartKind.END:
+                part.gate.adding = 0

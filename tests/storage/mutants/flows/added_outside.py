@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -141,6 +142,18 @@ class TakesAfterTheEnd(_Adding):
     async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
         self.flow(flow).state = FlowState.RUNNING
         return await super().add(flow, new)
+
+
+@fails(AddedOutsideConformance.test_one_that_meets_the_end_is_counted_or_refused)
+class LooksBeforeItAdds(_Adding):
+    """What was seen of the flow is not looked at again when others have written meanwhile."""
+
+    async def add(self, flow: FlowId, new: NewFlow) -> AddAnswer:
+        running = self.flow(flow).state is FlowState.RUNNING
+        for _ in range(3):
+            await asyncio.sleep(0)  # others write
+        answer = await super().add(flow, new)
+        return AddAnswer.ADDED if running else answer
 
 
 @fails(AddedOutsideConformance.test_a_flow_that_is_being_cancelled_takes_none)

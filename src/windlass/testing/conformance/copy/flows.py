@@ -11,7 +11,7 @@ from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import NewJob
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.actions import ActionResult
-from windlass._storage.protocol.flows import FlowGraph, StartedFlow
+from windlass._storage.protocol.flows import AddAnswer, FlowGraph, StartedFlow
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import StorageError
 from windlass.testing._clock import VirtualClock
@@ -233,6 +233,27 @@ class CopyFlowsConformance:
             assert ran[3] == "store"
             assert await agree(one)
         assert _alike(await flows_of(elsewhere)) == _alike(await flows_of(storage))
+        assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
+
+    async def test_a_flow_that_was_added_from_outside_continues_elsewhere(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
+        plan, added = Plan(), Plan(name="added")
+        plan.part("split")
+        plan.callback("good")
+        added.part("row")
+        added.part("store", after=["row"])
+        await start(storage, plan)
+        assert await storage.flows.add(plan.id, added.flow) is AddAnswer.ADDED
+        await settle(storage)
+        await moved_with_flows(storage, elsewhere)
+        assert _alike(await flows_of(elsewhere)) == _alike(await flows_of(storage))
+        for one in (storage, elsewhere):
+            assert await one.flows.add(plan.id, added.flow) is AddAnswer.REPEATED
+            ran = await run_all(one)
+            assert sorted(ran[:2]) == ["row", "split"]
+            assert ran[2:] == ["store", "good"]
+            assert await agree(one)
         assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
 
     async def test_a_flow_whose_deletion_has_begun_stays_behind(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from windlass._core.flows.flow import FlowState, PartKind
@@ -164,6 +166,24 @@ class AddedOutsideConformance:
         assert await add_outside(storage, plan, two_steps()) is AddAnswer.ENDED
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
         assert await total(storage) == 4
+
+    async def test_one_that_meets_the_end_is_counted_or_refused(self, storage: Storage) -> None:
+        for _ in range(5):
+            plan, added = Plan(), two_steps()
+            plan.part("only")
+            await start(storage, plan)
+            (only,) = await claim(storage)
+            answer, _ = await asyncio.gather(
+                storage.flows.add(plan.id, added.flow), finish(storage, only)
+            )
+            await settle(storage)
+            counted = answer is AddAnswer.ADDED
+            assert (await state(storage, plan)).state is (
+                FlowState.RUNNING if counted else FlowState.SUCCEEDED
+            )
+            assert await run_all(storage) == (["load", "store"] if counted else [])
+            assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+            assert await agree(storage)
 
     async def test_a_flow_that_is_being_cancelled_takes_none(self, storage: Storage) -> None:
         plan = a_night()
