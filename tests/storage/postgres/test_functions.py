@@ -106,11 +106,7 @@ async def test_so_does_its_finish_in_a_transaction_of_the_user(
     encode = transactions._encode
 
     def as_before(order: Any) -> bytes:
-        return (
-            encode(order)
-            .replace(b'"then":[', b'"then":')
-            .replace(b'}],"metadata"', b'},"metadata"')
-        )
+        return encode(order).replace(b'"then":[', b'"then":').replace(b'}],"flows"', b'},"flows"')
 
     monkeypatch.setattr(transactions, "_encode", as_before)
     running, then = await started(storage), a_job()
