@@ -189,6 +189,22 @@ class ClosedLanesBlock(ClaimRules):
         return self._db.gates.shut(uses, visit.usage, visit.now) is None
 
 
+@fails(LaneConformance.test_a_refused_job_does_not_change_the_order_of_those_behind_it)
+class LanesFollowRefusedOnes(ClaimRules):
+    """Where the first job is refused, those of other lanes overtake jobs without limits."""
+
+    def take(self, visit: ClaimProgress, want: Want) -> None:
+        lanes = self._db.ready[want.queue]
+        first = min(self.heads(lanes, solo=visit.solo), default=None)
+        if first is not None:
+            uses = self._db.rows[first[0][-1]].asked.limits
+            if self._db.gates.shut(uses, visit.usage, visit.now) is not None:
+                unlimited = {lane: lanes.pop(lane) for lane in list(lanes) if not lane.limits}
+                super().take(visit, want)
+                lanes.update(unlimited)
+        super().take(visit, want)
+
+
 @fails(LaneConformance.test_limited_and_unlimited_jobs_share_one_order)
 class UnlimitedJobsFirst(ClaimRules):
     """Jobs without limits overtake all others."""

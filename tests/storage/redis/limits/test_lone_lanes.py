@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis import Redis
 
 from tests.storage.redis.key_checker import disorder
@@ -133,6 +134,22 @@ async def test_lanes_that_a_shared_rate_refuses_form_one_group_and_are_served_wh
         assert await claim(storage, 99) == []
         clock.advance(1)
     assert lists(server, key) == 0
+
+
+async def test_one_claim_moves_lanes_to_a_new_group_in_both_ways_and_forgets_none(
+    storage: Storage, server: Any, key: str
+) -> None:
+    await limits(storage)
+    await storage.limits.define([LimitSpec(name="few", concurrency=1)])
+    fresh = [a_tenants_job(number, "few") for number in range(4)]
+    expires = replace(a_tenants_job(4, "few"), expires=timedelta(hours=1))  # is read as a whole
+    made = await add(storage, *fresh, expires)
+    (first,) = await claim(storage, 99)
+    assert lists(server, key) == 1
+    assert disorder(server, key) == []
+    await end(storage, succeed(first, by="w1", result=None))
+    await storage.limits.define([LimitSpec(name="few", concurrency=9)])
+    assert ids(await claim(storage, 99)) == list(made[1:])
 
 
 async def test_the_first_limited_job_shuts_out_processes_of_older_layouts(

@@ -52,6 +52,21 @@ class LaneConformance:
         (other,) = await add(storage, limited("api"))
         assert ids(await claim(storage, 10)) == [other]
 
+    async def test_a_refused_job_does_not_change_the_order_of_those_behind_it(
+        self, storage: Storage
+    ) -> None:
+        await at_most(storage, db=1, own=1)
+        await started(storage, limited("db"))
+        _, *others = await add(
+            storage,
+            limited("own:1", "db", priority=1),
+            a_job(priority=2),
+            a_job(priority=3),
+            limited("own:2", priority=4),
+        )
+        assert ids(await claim(storage, 2)) == others[:2]
+        assert ids(await claim(storage, 2)) == others[2:]
+
     async def test_limited_and_unlimited_jobs_share_one_order(self, storage: Storage) -> None:
         await at_most(storage, db=9)
         wanted = await add(

@@ -170,7 +170,7 @@ end
 -- `gather` collects them, or nil. A lane whose first job has changed does both.
 function bays.follow(name, joined, left)
   local bay, lanes = bays.get(name), nil
-  if bay.stored and not bay.lone then
+  if bay.place ~= '' and not bay.lone then -- it has a list, stored with the bay or made by this call
     wide('ZADD', prefix .. 'bay:' .. name, joined or {}, 2)
     send('ZREM', { [name] = left }, 1, prefix .. 'bay:')
     lanes = bays.first_lanes(name)

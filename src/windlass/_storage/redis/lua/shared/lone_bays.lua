@@ -125,14 +125,15 @@ end
 
 -- Take the first jobs of the first open bays, which come before everything else up to `bound`, as long as each bay is
 -- lone and waits for a unit, and its job was never changed: most. A job leaves its lane before that line is first read.
--- Where another gate refuses the job, its lane moves there. What ends this is left to `meet_bay`.
+-- Where another gate refuses the job, its lane moves there. What ends this is left to `meet_bay`. Without a bound only
+-- the first bay comes before everything else.
 function lone_bays.take_first(visits, wanted, bound)
   local open, lone, lane_in, asked_of = visits.open, visits.lone, visits.lone_lanes, visits.asked
   local chosen, last_of, frees, rows = visits.chosen, visits.last, visits.frees, open.rows
   local sub, byte, call, front, need_at = string.sub, string.byte, redis.call, prefix .. 'lane:', visits.need_at
   local n, m, at, shut_needs = #chosen, #lone.lanes, open.next, next(visits.shut) and visits.shut
   local member = rows[at]
-  while member and n < wanted and visits.left > 0 and goes_before(bound, lone) do
+  while member and n < wanted and visits.left > 0 and goes_before(bound or open, lone) do
     local place, id, bay = sub(member, 1, PLACE), sub(member, 18, 33), sub(member, PLACE + 1)
     if lane_in[bay] == nil then
       open.next = at + 2
@@ -166,7 +167,7 @@ function lone_bays.take_first(visits, wanted, bound)
       lone_bays.wait(lone, next_rows[1], next_rows[2])
     end
     at = at + 2
-    open.next, visits.left, member = at, visits.left - 1, rows[at]
+    open.next, visits.left, member = at, visits.left - 1, bound and rows[at]
   end
 end
 

@@ -194,7 +194,7 @@ end
 local function meet_bays(visits, common, wanted)
   local open, bound = visits.open, lone_bays.all_first(visits, common)
   local before = open.next
-  lone_bays.take_first(visits, bound and wanted or #visits.chosen + 1, bound or open)
+  lone_bays.take_first(visits, wanted, bound)
   if open.next == before then
     meet_bay(visits)
   end
