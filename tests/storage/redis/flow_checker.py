@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass._core.flows.flow import FlowState, PartKind, When
-from windlass._core.flows.part import Counts, Gate, is_due, tidings
+from windlass._core.flows.part import Counts, Gate, is_due, rank_of, tidings
 from windlass._core.job.state import TERMINAL, State
 from windlass._storage.redis.io.layout import STATES
 
@@ -151,8 +151,9 @@ class _Wanted:
         when: When = "failed" if on_failure else "succeeded"
         cancelled = bool(self.flows[key[:16]][8])
         its = (_KINDS[kind], when, Gate(*gate), counts)
+        rank = rank_of(_KINDS[kind], int.from_bytes(key[16:]), row[-2])
         retried = self.flows[key[:16]][15]
-        returning = retried is not False and kind == 0 and int.from_bytes(key[16:]) >= retried
+        returning = retried is not False and kind == 0 and rank >= retried
         says = tidings(*its, cancelled=cancelled, returning=returning)
         if told != says.over + 2 * says.broken + 4 * says.unneeded:
             found.append(f"{key!r} told {told}, should tell {says}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from tests.storage.mutants.table import fails
+from windlass._core.flows.flow import NewPart
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
@@ -38,6 +40,35 @@ class EndsBetweenPortions(FlowRows):
         flow.retry = None
         super().spread(part, now)
         flow.retry = retry
+
+
+@fails(FlowPortionConformance.test_a_retry_reaches_all_members_of_an_added_flow)
+class PassesAddedFlows(MemoryFlows):
+    """A retry begins with the first part that the flow was started with."""
+
+    def _retry_some(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
+        flow.note_retry(max(flow.retry or (0, 0), (0, 0)))
+        return super()._retry_some(flow, limit, now)
+
+
+@fails(FlowPortionConformance.test_a_retry_reaches_an_added_flow_before_the_parts_that_wait_for_it)
+class RetriesByNumber(MemoryFlows):
+    """A retry takes the parts in the order in which they were stored."""
+
+    def _retry_some(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
+        for part in flow.parts:
+            part.rank = part.number
+        flow.note_retry(max(flow.retry or (0, 0), (0, 0)))
+        return super()._retry_some(flow, limit, now)
+
+
+@fails(FlowPortionConformance.test_a_flow_that_is_added_during_a_retry_leaves_the_retry_alone)
+class AddedFlowsEndRetries(FlowRows):
+    """A retry ends when a flow is added."""
+
+    def append(self, flow: MemoryFlow, parts: Sequence[NewPart], ranks: Sequence[int]) -> None:
+        super().append(flow, parts, ranks)
+        flow.note_retry(None)
 
 
 @fails(FlowPortionConformance.test_a_cancel_ends_a_retry_that_is_under_way)

@@ -215,7 +215,7 @@ class MemoryFlows:
             return ActionResult.CONFLICT
         flow.mark_cancelled(cancelled=False)
         self._db.flows.sweeping.pop(flow.asked.id, None)  # what the cancel has not reached goes on
-        flow.retry_from(0, 0)
+        flow.note_retry((min(part.rank for part in flow.parts), 0))
         self._db.flows.retrying[flow.asked.id] = flow
         for part in flow.parts:
             self._db.flows.spread(part, now)
@@ -225,23 +225,20 @@ class MemoryFlows:
     def _retry_some(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
         """Let up to ``limit`` further members of a retried flow come back; how many it met."""
         met = 0
-        while flow.retry is not None and met < limit:
-            number, after = flow.retry
-            part = flow.parts[number]
-            is_member = part.asked.kind is PartKind.JOBS
-            some = [seq for seq in part.members if seq > after and is_member][: limit - met]
+        for part in [part for part in flow.in_order() if flow.is_returning(part)]:
+            some = flow.not_retried(part)[: limit - met]
             for seq in some:
                 if seq not in part.stopped and seq not in part.skipped:
                     self._actions.requeue_one(self._db.rows[seq], now)
             met += len(some)
-            if met < limit:
-                flow.retry_from(number + 1, 0)
-                self._db.flows.spread(part, now)
-            else:
-                flow.retry_from(number, some[-1])
-        if flow.retry is None:
-            self._db.flows.retrying.pop(flow.asked.id, None)
-            self._rules.reopen(flow, now)
+            if met == limit:
+                flow.note_retry((part.rank, some[-1]))
+                return met
+            flow.note_retry((part.rank + 1, 0))
+            self._db.flows.spread(part, now)
+        flow.note_retry(None)
+        self._db.flows.retrying.pop(flow.asked.id, None)
+        self._rules.reopen(flow, now)
         return max(met, 1)
 
     # --- looking --------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
             self.gate,
             self.counts,
             cancelled=flow.cancelled,
-            returning=asked.kind is PartKind.JOBS and flow.is_returning(self.number),
+            returning=flow.is_returning(self),
         )
 
     @property
@@ -167,7 +167,7 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     swept: int = 0
     """The number of members that a cancel has reached."""
     retry: tuple[int, int] | None = None
-    """The number of the part, and the job there, that a retry has reached."""
+    """The rank of the part, and the job there, that a retry has reached."""
 
     def end(self, state: FlowState, at: datetime) -> None:
         self.state, self.ended_at = state, at
@@ -202,13 +202,23 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
     def mark_cancelled(self, *, cancelled: bool) -> None:
         self.cancelled, self.swept, self.retry = cancelled, 0, None
 
-    def is_returning(self, part: int) -> bool:
+    def is_returning(self, part: MemoryPart) -> bool:
         """Return whether a retry has not reached all jobs of a part."""
-        return self.retry is not None and part >= self.retry[0]
+        is_member = part.asked.kind is PartKind.JOBS
+        return is_member and self.retry is not None and part.rank >= self.retry[0]
 
-    def retry_from(self, part: int, seq: int) -> None:
+    def in_order(self) -> list[MemoryPart]:
+        """Return the parts in the order of the graph."""
+        return sorted(self.parts, key=lambda part: part.rank)
+
+    def not_retried(self, part: MemoryPart) -> list[int]:
+        """Return the jobs of a part that a retry has not reached."""
+        retry = self.retry
+        return [seq for seq in part.members if retry is not None and (part.rank, seq) > retry]
+
+    def note_retry(self, reached: tuple[int, int] | None) -> None:
         """Note how far a retry has come."""
-        self.retry = (part, seq) if part < len(self.parts) else None
+        self.retry = reached
 
     def sweep(self, reached: int) -> None:
         self.swept = reached

@@ -69,8 +69,7 @@ class FlowRules:
     def reopen(self, flow: MemoryFlow, now: datetime) -> None:
         """Let a retried flow run from this write on: block at least one of its members again."""
         while flow.state is not FlowState.RUNNING:
-            parts = sorted(flow.parts, key=lambda part: part.rank)
-            due = next((part for part in parts if part.is_due), None)
+            due = next((part for part in flow.in_order() if part.is_due), None)
             if due is None:
                 return  # the keys of all its members are held by others
             self.settle_part(due, _REOPENED, now)

@@ -82,14 +82,14 @@ DECLARE
     v_cancelled boolean;
     v_sealed boolean;
     v_grown boolean;
-    v_retry integer;
+    v_retry bigint;
     v_at integer := 1;
     v_work integer[] := ARRAY(SELECT DISTINCT n FROM unnest(p_numbers) AS n ORDER BY n);
     v_touched integer[] := p_numbers;
     v_empty integer[];
     v_part record;
 BEGIN
-    SELECT f.cancelled, f.sealed, f.grown, f.retry_part
+    SELECT f.cancelled, f.sealed, f.grown, f.retry_rank
       INTO v_cancelled, v_sealed, v_grown, v_retry
       FROM flows f WHERE f.number = p_flow;
     IF v_sealed AND NOT v_cancelled THEN
@@ -112,7 +112,7 @@ BEGIN
           FROM (SELECT p.id, p.kind, p.feeds, p.feeds_strict, p.told_over,
                        p.told_broken, p.told_unneeded, p.waiting, p.adding, p.added_broken,
                        p.counts_for,
-                       p.kind = 0 AND coalesce(p.number >= v_retry, false) AS returning,
+                       p.kind = 0 AND coalesce(p.rank >= v_retry, false) AS returning,
                        decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded,
                                    v_cancelled) AS decision,
                        c.total, c.open, c.skipped, c.failed + c.cancelled + c.stopped AS failures

@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION cancel_flow(p_flow bigint, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE flows f SET cancelled = true, attend_at = '-infinity', retry_part = NULL
+    UPDATE flows f SET cancelled = true, attend_at = '-infinity', retry_rank = NULL
      WHERE f.number = p_flow;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
 END $$;
@@ -410,29 +410,29 @@ DECLARE
     v_some record;
     v_met integer := 0;
 BEGIN
-    SELECT f.retry_part AS number, f.retry_seq AS seq INTO v_at FROM flows f WHERE f.number = p_flow;
+    SELECT f.retry_rank AS rank, f.retry_seq AS seq INTO v_at FROM flows f WHERE f.number = p_flow;
     WHILE v_met < p_limit LOOP
-        SELECT p.id, p.number INTO v_part FROM parts p
-         WHERE p.flow = p_flow AND p.number >= v_at.number AND p.kind = 0
-         ORDER BY p.number LIMIT 1;
+        SELECT p.id, p.number, p.rank INTO v_part FROM parts p
+         WHERE p.flow = p_flow AND p.rank >= v_at.rank AND p.kind = 0
+         ORDER BY p.rank LIMIT 1;
         IF NOT FOUND THEN
-            UPDATE flows f SET retry_part = NULL WHERE f.number = p_flow;
+            UPDATE flows f SET retry_rank = NULL WHERE f.number = p_flow;
             PERFORM reopen_flow(p_flow, p_now);
             RETURN greatest(v_met, 1);
         END IF;
-        IF v_part.number > v_at.number THEN
+        IF v_part.rank > v_at.rank THEN
             v_at.seq := 0;
         END IF;
         SELECT r.* INTO v_some FROM retry_portion(v_part.id, v_at.seq, p_limit - v_met, p_now) AS r;
         v_met := v_met + v_some.met;
         IF v_some.is_left THEN
-            UPDATE flows f SET retry_part = v_part.number, retry_seq = v_some.reached
+            UPDATE flows f SET retry_rank = v_part.rank, retry_seq = v_some.reached
              WHERE f.number = p_flow;
             RETURN v_met;
         END IF;
-        v_at.number := v_part.number + 1;
+        v_at.rank := v_part.rank + 1;
         v_at.seq := 0;
-        UPDATE flows f SET retry_part = v_at.number, retry_seq = 0 WHERE f.number = p_flow;
+        UPDATE flows f SET retry_rank = v_at.rank, retry_seq = 0 WHERE f.number = p_flow;
         PERFORM spread_parts(p_flow, ARRAY[v_part.number], p_now);
     END LOOP;
     RETURN v_met;
@@ -448,7 +448,7 @@ DECLARE
 BEGIN
     WHILE v_done < p_limit LOOP
         SELECT f.number INTO v_flow FROM flows f
-         WHERE f.retry_part IS NOT NULL AND f.number <> ALL (v_met)
+         WHERE f.retry_rank IS NOT NULL AND f.number <> ALL (v_met)
          ORDER BY f.number LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND;
         v_met := v_met || v_flow;
@@ -467,7 +467,7 @@ DECLARE
 BEGIN
     PERFORM commit_durably(p_durable);
     v_done := settle_some(p_limit, v_now);
-    IF v_done < p_limit AND EXISTS (SELECT 1 FROM flows f WHERE f.retry_part IS NOT NULL) THEN
+    IF v_done < p_limit AND EXISTS (SELECT 1 FROM flows f WHERE f.retry_rank IS NOT NULL) THEN
         v_done := v_done + continue_retries(p_limit - v_done, v_now);
     END IF;
     RETURN v_done;

@@ -295,7 +295,10 @@ END $$;
 CREATE OR REPLACE FUNCTION begin_retry(p_flow bigint, p_limit integer, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE flows f SET cancelled = false, retry_part = 0, retry_seq = 0 WHERE f.number = p_flow;
+    UPDATE flows f
+       SET cancelled = false, retry_seq = 0,
+           retry_rank = (SELECT min(p.rank) FROM parts p WHERE p.flow = p_flow)
+     WHERE f.number = p_flow;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
     PERFORM continue_retry(p_flow, p_limit, p_now);
 END $$;

@@ -8,9 +8,10 @@ DROP FUNCTION IF EXISTS list_jobs(
     timestamptz, text, timestamptz, bigint, integer, job_filter, integer);
 DROP FUNCTION IF EXISTS find_jobs(timestamptz, bigint, integer, job_filter, integer);
 
--- retry_part, retry_seq: the number of the part, and the job there, that a retry has reached; NULL: none is
+-- retry_rank, retry_seq: the rank of the part, and the job there, that a retry has reached; NULL: none is
 -- under way.
-ALTER TABLE flows ADD COLUMN retry_part integer, ADD COLUMN retry_seq bigint NOT NULL DEFAULT 0;
-CREATE INDEX flows_retrying ON flows (number) WHERE retry_part IS NOT NULL;
+ALTER TABLE flows ADD COLUMN retry_rank bigint, ADD COLUMN retry_seq bigint NOT NULL DEFAULT 0;
+CREATE INDEX flows_retrying ON flows (number) WHERE retry_rank IS NOT NULL;
+CREATE INDEX parts_ranked ON parts (flow, rank) WHERE kind = 0;
 DROP FUNCTION IF EXISTS retry_flows(bigint[], timestamptz);
 DROP FUNCTION IF EXISTS act_on_flows(timestamptz, text, uuid[], text);

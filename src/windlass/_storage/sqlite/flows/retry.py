@@ -25,9 +25,9 @@ def is_retrying(connection: apsw.Connection, _: int) -> bool:
 
 def begin_retry(connection: apsw.Connection, flow: int, now: int) -> None:
     """Let a flow run again, and the first of its members come back."""
-    connection.execute(_BEGIN, (flow,))
+    (retry,) = fetch(connection, _BEGIN, (flow,))
     _touch(connection, [part for (part,) in fetch(connection, _PART_IDS, (flow,))], now)
-    _continue(connection, (flow, 0, 0), RETRIED_AT_ONCE, now)
+    _continue(connection, retry, RETRIED_AT_ONCE, now)
 
 
 def continue_retries(connection: apsw.Connection, limit: int, now: int) -> int:
@@ -39,11 +39,11 @@ def continue_retries(connection: apsw.Connection, limit: int, now: int) -> int:
 
 
 def _continue(connection: apsw.Connection, retry: Row, limit: int, now: int) -> int:
-    flow, number, after = retry
+    flow, rank, after = retry
     met = 0
-    while (part := first(connection, _PART, (flow, number))) is not None and met < limit:
+    while (part := first(connection, _PART, (flow, rank))) is not None and met < limit:
         part_id, found = part
-        rows = members_after(connection, part_id, after if found == number else 0, limit - met)
+        rows = members_after(connection, part_id, after if found == rank else 0, limit - met)
         jobs = JobChanges(connection, now)
         for job in rows:
             if STATES[job.state] in REQUEUABLE and job.flow_state is None:
@@ -53,8 +53,8 @@ def _continue(connection: apsw.Connection, retry: Row, limit: int, now: int) -> 
         if met == limit:
             connection.execute(_NOTE, (flow, found, rows[-1].seq))
             return met
-        number, after = found + 1, 0
-        connection.execute(_NOTE, (flow, number, 0))
+        rank, after = found + 1, 0
+        connection.execute(_NOTE, (flow, rank, 0))
         _touch(connection, [part_id], now)
     if part is None:
         connection.execute(_NOTE, (flow, None, 0))

@@ -112,7 +112,7 @@ SELECT parts.id, parts.flow, parts.number, iif(parts.added_id IS NULL, parts.kin
        parts.adding, parts.added_broken, parts.tells_over, parts.tells_broken,
        parts.tells_unneeded, parts.due, flows.cancelled, flows.sealed, parts.rank,
        parts.counts_for, flows.created_at,
-       parts.kind = 'jobs' AND coalesce(parts.number >= flows.retry_part, 0)
+       parts.kind = 'jobs' AND coalesce(parts.rank >= flows.retry_rank, 0)
 
 -- name: parts
 -- include: part_columns
@@ -269,23 +269,27 @@ UPDATE flows SET swept_part = ?2, swept_seq = ?3 WHERE number = ?1;
 
 -- name: cancel
 UPDATE flows
-   SET cancelled = 1, swept_seq = 0, retry_part = NULL,
+   SET cancelled = 1, swept_seq = 0, retry_rank = NULL,
        swept_part = (SELECT min(id) FROM parts WHERE flow = flows.number AND kind = 'jobs')
  WHERE number = ?1;
 
 -- name: begin_retry
-UPDATE flows SET cancelled = 0, swept_part = NULL, retry_part = 0, retry_seq = 0 WHERE number = ?1;
+UPDATE flows
+   SET cancelled = 0, swept_part = NULL, retry_seq = 0,
+       retry_rank = (SELECT min(rank) FROM parts WHERE flow = flows.number)
+ WHERE number = ?1
+RETURNING number, retry_rank, retry_seq;
 
 -- name: retrying
 -- A flow that is being retried: its number, and how far that has come.
-SELECT number, retry_part, retry_seq FROM flows WHERE retry_part >= 0 LIMIT 1;
+SELECT number, retry_rank, retry_seq FROM flows WHERE retry_rank IS NOT NULL LIMIT 1;
 
 -- name: note_retried
-UPDATE flows SET retry_part = ?2, retry_seq = ?3 WHERE number = ?1;
+UPDATE flows SET retry_rank = ?2, retry_seq = ?3 WHERE number = ?1;
 
 -- name: retried_part
--- The first part of members from the number ?2 on.
-SELECT id, number FROM parts WHERE flow = ?1 AND number >= ?2 AND kind = 'jobs' ORDER BY number LIMIT 1;
+-- The first part of members from the rank ?2 on.
+SELECT id, rank FROM parts WHERE flow = ?1 AND rank >= ?2 AND kind = 'jobs' ORDER BY rank LIMIT 1;
 
 -- name: acted_on
 SELECT number, state, EXISTS (SELECT 1 FROM flows AS other

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windlass._core.flows.flow import RETRIED_AT_ONCE, FlowState
+from windlass._core.job.transition import succeed
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowFilter
 from windlass._storage.protocol.storage import Storage
@@ -21,7 +22,7 @@ from windlass.testing.conformance.flows.steps import (
     start,
     state,
 )
-from windlass.testing.conformance.steps import HOUR, a_note
+from windlass.testing.conformance.steps import HOUR, a_note, claim_one, end
 
 __all__ = ["FlowPortionConformance"]
 
@@ -44,6 +45,21 @@ async def just_act(storage: Storage, plan: Plan, action: FlowAction) -> ActionRe
     """Act on a flow, and settle nothing."""
     (answer,) = await storage.flows.act([plan.id], action, a_note(what=f"flows.{action}"))
     return answer
+
+
+def a_load(jobs: int) -> Plan:
+    """Return a flow to be added."""
+    plan = Plan(name="loads")
+    plan.part("load", jobs)
+    plan.part("store", after=["load"])
+    return plan
+
+
+async def end_with(storage: Storage, added: Plan) -> None:
+    """End the next job with a success that adds a flow."""
+    job = await claim_one(storage)
+    await end(storage, succeed(job, by=job.worker, result=None, flows=(added.flow,)))
+    await settle(storage)
 
 
 class FlowPortionConformance:
@@ -79,6 +95,60 @@ class FlowPortionConformance:
         assert (await state(storage, plan)).state is FlowState.RUNNING
         await settle(storage)
         assert await run_all(storage) == ["a"] * (MANY - RETRIED_AT_ONCE) + ["b"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_a_retry_reaches_all_members_of_an_added_flow(self, storage: Storage) -> None:
+        plan = Plan()
+        plan.part("split")
+        plan.part("sum", after=["split"])
+        plan.part("report", ended=["split"])
+        await start(storage, plan)
+        await end_with(storage, a_load(MANY))
+        failed = ["load"] * MANY + ["report"]
+        assert await run_all(storage, "load", "report") == failed
+        assert (await state(storage, plan)).state is FlowState.FAILED
+        assert await just_act(storage, plan, "retry") is ActionResult.DONE
+        ran: list[str] = []
+        while some := await run(storage):
+            ran += some
+        assert ran == ["load"] * RETRIED_AT_ONCE
+        assert (await state(storage, plan)).state is FlowState.RUNNING
+        await settle(storage)
+        ran += await run_all(storage)
+        assert sorted(ran) == sorted([*failed, "store", "sum"])
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_a_retry_reaches_an_added_flow_before_the_parts_that_wait_for_it(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        plan.part("split")
+        (sum_,) = plan.part("sum", after=["split"])
+        await start(storage, plan)
+        await end_with(storage, a_load(MANY))
+        await storage.jobs.cancel([sum_.id])
+        await run_all(storage, "load")
+        assert (await state(storage, plan)).state is FlowState.FAILED
+        await just_act(storage, plan, "retry")
+        await storage.flows.settle(1)
+        parts = await graph(storage, plan)
+        assert (parts["sum"].cancelled, parts["sum"].stopped) == (1, 0)
+        await settle(storage)
+        assert await run_all(storage) == ["load"] * MANY + ["store", "sum"]
+        assert await agree(storage)
+
+    async def test_a_flow_that_is_added_during_a_retry_leaves_the_retry_alone(
+        self, storage: Storage
+    ) -> None:
+        plan = await a_cancelled_flow(storage)
+        await just_act(storage, plan, "retry")
+        await end_with(storage, a_load(1))
+        await settle(storage)
+        ran = await run_all(storage)
+        assert sorted(ran) == ["a"] * (MANY - 1) + ["b", "load", "store"]
+        assert ran[-1] == "b"
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
         assert await agree(storage)
 

@@ -36,8 +36,8 @@ end
 -- expires and ended 0. swept and swept_to: the part, and the job number there, that a cancel has reached. size:
 -- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
 -- expire. sealed: not all jobs are stored. grown: flows were added to it, and ranks, not numbers, are the order of
--- its parts. retried and retried_to: the part, and the job number there, that a retry has reached; retried is false
--- where none is under way.
+-- its parts. retried and retried_to: the rank of the part, and the job number there, that a retry has reached;
+-- retried is false where none is under way.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
@@ -207,7 +207,7 @@ end
 
 -- Whether a retry has not reached all jobs of a part.
 function flows.is_returning(flow, part)
-  return flow.retried and part.kind == parts.JOBS and struct.unpack('>I4', part.key, 17) >= flow.retried
+  return flow.retried and part.kind == parts.JOBS and parts.rank(part) >= flow.retried
 end
 
 -- Pass on what has changed at a part, as far as parts without jobs pass it on themselves. Nothing else

@@ -17,15 +17,33 @@ function returning.requeue(some)
   end
 end
 
+-- The parts whose jobs a retry has not all reached, one by one in the order of the graph.
+function returning.ahead(flow)
+  local ordered, at = flow.grown and flows.in_order(flow), flow.grown and 0 or flow.retried - 1
+  return function()
+    local part
+    repeat
+      at = at + 1
+      if ordered then
+        part = ordered[at]
+      else
+        part = at < flow.size and flows.part(flows.part_key(flow.id, at)) or nil
+      end
+    until not part or flows.is_returning(flow, part)
+    return part
+  end
+end
+
 -- Let up to `limit` further members of a flow come back; how many it met.
 function returning.continue(flow, limit)
   local met = 0
-  while flow.retried < flow.size and met < limit do
-    local part = flows.part(flows.part_key(flow.id, flow.retried))
-    local some = part.kind == parts.JOBS and redis.call(
-      'ZRANGEBYSCORE', prefix .. 'members:' .. part.key, '(' .. string.format('%.0f', flow.retried_to), '+inf',
+  for part in returning.ahead(flow) do
+    local rank = parts.rank(part)
+    local behind = rank == flow.retried and flow.retried_to or 0
+    local some = redis.call(
+      'ZRANGEBYSCORE', prefix .. 'members:' .. part.key, '(' .. string.format('%.0f', behind), '+inf',
       'WITHSCORES', 'LIMIT', 0, limit - met
-    ) or {}
+    )
     local ids = {}
     for at = 1, #some, 2 do
       ids[#ids + 1] = some[at]
@@ -33,29 +51,30 @@ function returning.continue(flow, limit)
     returning.requeue(ids)
     met = met + #ids
     members.flush()
-    if met < limit then
-      flow.retried, flow.retried_to = flow.retried + 1, 0
-      flows.spread(part)
-    else
-      flow.retried_to = tonumber(some[#some])
+    if met == limit then
+      flow.retried, flow.retried_to = rank, tonumber(some[#some])
+      flows.save(flow)
+      return met
     end
+    flow.retried, flow.retried_to = rank + 1, 0
+    flows.spread(part)
   end
-  if flow.retried == flow.size then
-    flow.retried = false
-    redis.call('SREM', prefix .. 'flows_retried', flow.id)
-    settling.reopen(flow)
-  end
+  flow.retried = false
+  redis.call('SREM', prefix .. 'flows_retried', flow.id)
+  settling.reopen(flow)
   flows.save(flow)
   return math.max(met, 1)
 end
 
 -- Let an ended flow run again, and up to `limit` of its members come back.
 function returning.begin(flow, limit)
-  flow.cancelled, flow.swept, flow.swept_to, flow.retried, flow.retried_to = false, 0, 0, 0, 0
+  local all = flows.in_order(flow)
+  flow.cancelled, flow.swept, flow.swept_to = false, 0, 0
+  flow.retried, flow.retried_to = math.min(parts.rank(all[1]), 0), 0
   redis.call('ZREM', prefix .. 'settle', flow.id)
   redis.call('SADD', prefix .. 'flows_retried', flow.id)
   flows.save(flow)
-  for _, part in ipairs(flows.all_parts(flow)) do
+  for _, part in ipairs(all) do
     flows.spread(part)
   end
   returning.continue(flow, limit)
