@@ -230,7 +230,12 @@ def _exception_classes(given: object, what: str) -> tuple[type[Exception], ...]:
             message = f"{each.__name__} already decides what follows: leave it out of {what}"
             raise InvalidArgument(message)
     if not classes:
-        instead = "give max_attempts=1 to retry nothing" if what == "retry_on" else "leave it out"
+        instead = "leave it out"
+        if what == "retry_on":
+            instead = (
+                "give max_attempts=1 to retry nothing, or give_up_on=Exception to run again only "
+                "after raise Retry(...)"
+            )
         message = f"{what} names no exception: {instead}"
         raise InvalidArgument(message)
     return classes
