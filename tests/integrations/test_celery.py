@@ -19,6 +19,7 @@ from windlass.errors import (
     DefinitionError,
     FlowTimeout,
     InvalidArgument,
+    JobCancelled,
     JobExpired,
     JobFailed,
     JobNotFound,
@@ -358,6 +359,8 @@ def test_the_errback_of_a_chain_runs_once_and_the_rest_is_revoked(shop: Shop) ->
     until(result.ready)
     assert isinstance(result, AsyncResult)
     assert result.state == "REVOKED"
+    with pytest.raises(JobCancelled, match="before it succeeded: after add, which failed"):
+        result.get()
     until(lambda: "the chain failed" in shop.noted)
     assert shop.noted.count("the chain failed") == 1
 
