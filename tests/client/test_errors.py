@@ -290,6 +290,12 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"retry_on": OSError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"retry_on": TimeoutError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"autoretry_for": OSError}, ConfigError, "Did you mean 'retry_on'?"),
+        ({"ignore_result": True}, ConfigError, "store_result=False"),
+        ({"bind": True}, ConfigError, "ctx: Context"),
+        ({"acks_late": True}, ConfigError, "always counts as done after its run"),
+        ({"rate_limit": "9/m"}, ConfigError, r"'limits'\? .* limits=\[Limit\(.*rate="),
+        ({"time_limit": 9}, ConfigError, "Did you mean 'timeout'?"),
+        ({"result_expires": 9}, ConfigError, r"setting: Windlass\(keep_succeeded="),
     ],
 )
 def test_a_tasks_options_are_checked_when_it_is_defined(
@@ -299,6 +305,35 @@ def test_a_tasks_options_are_checked_when_it_is_defined(
 
     with pytest.raises(error, match=told):
         app.task(**options)(work)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("countdown", r"call\. Did you mean 'delay'\?$"),
+        ("eta", r"call\. Did you mean 'at'\?$"),
+        ("max_retries", r"Did you mean 'max_attempts'\? It counts runs, the first included\."),
+        ("autoretry_for", r"belongs to a task: @app\.task\(retry_on=\.\.\.\)"),
+        ("ignore_result", r"@app\.task\(store_result=False\)"),
+        ("rate_limit", r"belongs to a task: @app\.task\(limits=.*Limit\(.*rate="),
+    ],
+)
+def test_options_of_celery_name_those_of_a_call(app: Windlass, option: str, told: str) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match=told):
+        work.options(**{option: 3})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "s"])
+def test_calls_of_celery_name_enqueue_and_the_integration(app: Windlass, name: str) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    assert not hasattr(work, name)
+    with pytest.raises(AttributeError, match=r"enqueue_sync.*windlass\.integrations\.celery"):
+        getattr(work, name)
 
 
 async def test_the_farthest_of_everything_is_stored_claimed_and_run(clock: VirtualClock) -> None:

@@ -14,13 +14,13 @@ from windlass._core.job.job import NO_TIMEOUT, OnLost
 from windlass._core.job.unique import UniqueKey as StoredUnique
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
-from windlass._core.values.handler import suggest_option
 from windlass._core.values.instants import duration
 from windlass._core.values.names import check_name, check_queue, check_text, shown
+from windlass._core.values.option_hints import suggest_option
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.limits import Costs, Limit, breaker_of, limits_of
 from windlass._tasks.unique import Unique, unique_of
-from windlass.errors import ConfigError, InvalidArgument, suggestion
+from windlass.errors import ConfigError, InvalidArgument
 
 __all__ = [
     "ExceptionClasses",
@@ -197,7 +197,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
     """Check the options of ``@app.task``. ``name`` is used unless they give one."""
     options = {"name": name, **{key: value for key, value in given.items() if value is not None}}
     for key in set(given) - set(TaskOptions.__struct_fields__):
-        hint = suggest_option(key) or suggestion(key, TaskOptions.__struct_fields__)
+        hint = suggest_option(key, TaskOptions.__struct_fields__)
         message = f"{key!r} is no option of a task.{hint}"
         raise ConfigError(message)
     for key in ("timeout", "soft_timeout", "expires"):

@@ -25,6 +25,7 @@ from windlass._core.values.names import check_name
 from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
 from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
+from windlass._tasks.celery_names import CeleryName
 from windlass._tasks.context import Context
 from windlass._tasks.follow_ups import (
     FollowUpOption,
@@ -145,6 +146,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         return Codec(self.function, skip_first=self.takes_context)
 
     if not TYPE_CHECKING:
+        delay, apply_async, s = CeleryName(), CeleryName(), CeleryName()
 
         def __class_getitem__(cls, parameters: Any) -> Any:
             """Let ``Task[[str], int]`` leave open how it is called, as type checkers do."""
