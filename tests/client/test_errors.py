@@ -322,8 +322,9 @@ def test_options_of_celery_name_those_of_a_call(app: Windlass, option: str, told
     @app.task
     async def work() -> None: ...
 
+    options: dict[str, Any] = {option: 3}
     with pytest.raises(InvalidArgument, match=told):
-        work.options(**{option: 3})  # type: ignore[misc]
+        work.options(**options)
 
 
 @pytest.mark.parametrize("name", ["delay", "apply_async", "s"])

@@ -35,9 +35,7 @@ _MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")
 )
 @target_argument
 @click.option("--strict", is_flag=True, help="Exit with 2 for warnings, too.")
-@click.option(
-    "--quiet", is_flag=True, help="Print only warnings and problems."
-)
+@click.option("--quiet", is_flag=True, help="Print only warnings and problems.")
 @url_option
 @json_option
 def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as_json: bool) -> int:
