@@ -239,7 +239,7 @@ class GroupResult(Generic[R]):
     def join(
         self, timeout: timedelta | float | None = None, *, propagate: bool = True, **others: Any
     ) -> list[R]:
-        """Do the same as `get`."""
+        """Call `get`."""
         return self.get(timeout, propagate=propagate, **others)
 
     def ready(self) -> bool:
