@@ -22,10 +22,10 @@ from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import check_function, importable_module, is_coroutine
 from windlass._core.values.names import check_name
+from windlass._core.values.option_hints import CeleryName
 from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
 from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
-from windlass._tasks.celery_names import CeleryName
 from windlass._tasks.context import Context
 from windlass._tasks.follow_ups import (
     FollowUpOption,

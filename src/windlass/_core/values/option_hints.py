@@ -1,12 +1,13 @@
-"""Hints for options that have another name here, or belong to another place."""
+"""Hints for options and calls that have another name here, or belong to another place."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
 
 from windlass.errors import suggestion
 
-__all__ = ["suggest_option"]
+__all__ = ["CeleryName", "suggest_option"]
 
 _OF_A_TASK: Mapping[str, Sequence[str]] = {
     "max_attempts": ("retries", "max_retries", "retry", "attempts"),
@@ -72,3 +73,21 @@ def suggest_option(option: str, known: Collection[str]) -> str:
         here, where = found[-1]
         return f" {where.format(here)}{_NOTES.get(here, '')}"
     return suggestion(option, known)
+
+
+class CeleryName:
+    """A method of Celery's tasks that `Task` does not have. Other attributes cost nothing more, as
+    they would with ``__getattr__``.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, task: object, owner: type) -> NoReturn:
+        """AttributeError, so that ``hasattr`` works."""
+        message = (
+            f"a task has no {self._name!r}: write task.enqueue_sync(...), or "
+            f"await task.enqueue(...). To keep Celery's calls for now, put @celery.task of "
+            f"windlass.integrations.celery above @app.task"
+        )
+        raise AttributeError(message, name=self._name, obj=task)
