@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["FIELDS", "LEFT_OUT", "OPTIONS", "PAGES", "SIGNATURES", "ApiPage"]
+__all__ = ["FIELDS", "INTERNAL", "LEFT_OUT", "OPTIONS", "PAGES", "SIGNATURES", "ApiPage"]
 
 
 class ApiPage(NamedTuple):
@@ -35,10 +35,11 @@ PAGES = (
     ApiPage("admin", "Admin interface", "Everything that the command line and the dashboard can "
             "do: `app.admin`. Without an event loop, use `app.blocking.admin`.",
             {"windlass.admin": None}),
-    ApiPage("observe", "Monitoring and frameworks", "Log records, users of the dashboard, and the "
-            "frameworks and services that Windlass connects to.", {
+    ApiPage("observe", "Monitoring and frameworks", "Events, log records, users of the dashboard, "
+            "and the frameworks and services that Windlass connects to.", {
                 "windlass.observe": None, "windlass.web": None,
-                "windlass.integrations.fastapi": None, "windlass.integrations.flask": None,
+                "windlass.integrations.celery": None, "windlass.integrations.fastapi": None,
+                "windlass.integrations.flask": None,
                 "windlass.integrations.django": None, "windlass.integrations.sentry": None}),
     ApiPage("plugins", "Plugins", "Tasks and schedules of other packages. The guide is "
             "[Plugins](../../guides/plugins.md).",
@@ -54,6 +55,9 @@ PAGES = (
 
 LEFT_OUT = {("windlass", "__version__"), ("windlass", "errors")}
 """Names of doors without an entry: the version, and a module that has its own page."""
+
+INTERNAL = {"Flow.plan", "Flow.fix", "Flow.close"}
+"""Members that other parts of Windlass call, and users do not."""
 
 OPTIONS = {
     "Windlass": ("windlass._settings.keywords", "SettingsKeywords"),

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, get_args
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from scripts.api_pages import FIELDS, OPTIONS, PAGES, SIGNATURES, ApiPage  # noqa: E402 -- by the line above
+from scripts.api_pages import FIELDS, INTERNAL, OPTIONS, PAGES, SIGNATURES, ApiPage  # noqa: E402 -- by the line above
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference" / "api"
@@ -156,9 +156,8 @@ def members_of(value: type) -> list[tuple[str, Any]]:
         ours = base.__module__.startswith("windlass") and (base is value or id(base) not in public)
         for name, member in vars(base).items() if ours else ():
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-            if not name.startswith("_") and (
-                inspect.isfunction(plain) or isinstance(plain, property)
-            ):
+            hidden = name.startswith("_") or f"{value.__name__}.{name}" in INTERNAL
+            if not hidden and (inspect.isfunction(plain) or isinstance(plain, property)):
                 found.setdefault(name, member)
     return list(found.items())
 

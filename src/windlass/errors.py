@@ -424,8 +424,9 @@ class JobFailed(ResultError):
 class JobCancelled(ResultError):
     """The job was cancelled."""
 
-    def __init__(self, job_id: str) -> None:
-        super().__init__(job_id, f"Job {job_id} was cancelled before it succeeded.")
+    def __init__(self, job_id: str, reason: str = "") -> None:
+        why = f": {_readable(reason)}" if reason else ""
+        super().__init__(job_id, f"Job {job_id} was cancelled before it succeeded{why}.")
 
 
 class JobDiscarded(ResultError):

@@ -154,6 +154,12 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     ("arguments", "told"),
     [
         ({"slot": 3}, r"'slot' is no setting\. Did you mean 'slots'\?"),
+        ({"timezone": "UTC"}, r'Cron\("0 8 \* \* \*", tz="Europe/Berlin"\)'),
+        ({"result_expires": 60}, "Did you mean 'keep_succeeded'?"),
+        ({"soft_timeout": 60}, r"belongs to a task: @app\.task\(soft_timeout=\.\.\.\)"),
+        ({"task_acks_late": True}, "always counts as done after its run"),
+        ({"concurrency": 4}, "Did you mean 'slots'?"),
+        ({"task_default_queue": "mail"}, "Did you mean 'default_queue'?"),
         ({"slots": 0}, "slots must be at least 1"),
         ({"slots": "many"}, "slots must be a whole number, got 'many'"),
         ({"slots": True}, "slots must be a whole number, got True"),

@@ -280,7 +280,7 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"eta": 3}, ConfigError, r"task\.options\(at=\.\.\.\)"),
         ({"key": "k"}, ConfigError, r"task\.options\(key=\.\.\.\)"),
         ({"run_in": "thread"}, DefinitionError, "runs on the loop"),
-        ({"retry_on": ()}, InvalidArgument, "max_attempts=1"),
+        ({"retry_on": ()}, InvalidArgument, "max_attempts=1 .* give_up_on=Exception"),
         ({"give_up_on": []}, InvalidArgument, "names no exception: leave it out"),
         ({"retry_on": "OSError"}, InvalidArgument, r"retry_on=\(ConnectionError,\), got 'OSError'"),
         ({"give_up_on": [OSError, 5]}, InvalidArgument, "classes of exceptions .* got 5"),
@@ -290,6 +290,12 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"retry_on": OSError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"retry_on": TimeoutError, "give_up_on": OSError}, InvalidArgument, "one of them"),
         ({"autoretry_for": OSError}, ConfigError, "Did you mean 'retry_on'?"),
+        ({"ignore_result": True}, ConfigError, "store_result=False"),
+        ({"bind": True}, ConfigError, "ctx: Context"),
+        ({"acks_late": True}, ConfigError, "always counts as done after its run"),
+        ({"rate_limit": "9/m"}, ConfigError, r"'limits'\? .* limits=\[Limit\(.*rate="),
+        ({"time_limit": 9}, ConfigError, "Did you mean 'timeout'?"),
+        ({"result_expires": 9}, ConfigError, r"setting: Windlass\(keep_succeeded="),
     ],
 )
 def test_a_tasks_options_are_checked_when_it_is_defined(
@@ -299,6 +305,36 @@ def test_a_tasks_options_are_checked_when_it_is_defined(
 
     with pytest.raises(error, match=told):
         app.task(**options)(work)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("countdown", r"call\. Did you mean 'delay'\?$"),
+        ("eta", r"call\. Did you mean 'at'\?$"),
+        ("max_retries", r"Did you mean 'max_attempts'\? It counts runs, the first included\."),
+        ("autoretry_for", r"belongs to a task: @app\.task\(retry_on=\.\.\.\)"),
+        ("ignore_result", r"@app\.task\(store_result=False\)"),
+        ("rate_limit", r"belongs to a task: @app\.task\(limits=.*Limit\(.*rate="),
+    ],
+)
+def test_options_of_celery_name_those_of_a_call(app: Windlass, option: str, told: str) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    options: dict[str, Any] = {option: 3}
+    with pytest.raises(InvalidArgument, match=told):
+        work.options(**options)
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "s"])
+def test_calls_of_celery_name_enqueue_and_the_integration(app: Windlass, name: str) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    assert not hasattr(work, name)
+    with pytest.raises(AttributeError, match=r"enqueue_sync.*windlass\.integrations\.celery"):
+        getattr(work, name)
 
 
 async def test_the_farthest_of_everything_is_stored_claimed_and_run(clock: VirtualClock) -> None:

@@ -98,7 +98,7 @@ async def test_a_cancelled_job_raises(app: Windlass) -> None:
 
     job = await work.enqueue()
     await job.cancel()
-    with pytest.raises(JobCancelled):
+    with pytest.raises(JobCancelled, match=r"was cancelled before it succeeded\b"):
         await job.result(timeout=10)
 
 

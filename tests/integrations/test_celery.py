@@ -19,6 +19,7 @@ from windlass.errors import (
     DefinitionError,
     FlowTimeout,
     InvalidArgument,
+    JobCancelled,
     JobExpired,
     JobFailed,
     JobNotFound,
@@ -83,6 +84,15 @@ class Shop:
 
         self.add, self.total, self.total_in_pages = add, total, total_in_pages
         self.fail, self.note, self.wait = fail, note, wait
+
+    def work(self) -> None:
+        """Run all jobs."""
+
+        async def work() -> None:
+            async with self.app.worker(until_empty=True) as worker:
+                await worker.wait()
+
+        self.app.blocking.run(work())
 
 
 @pytest.fixture(scope="module")
@@ -358,8 +368,27 @@ def test_the_errback_of_a_chain_runs_once_and_the_rest_is_revoked(shop: Shop) ->
     until(result.ready)
     assert isinstance(result, AsyncResult)
     assert result.state == "REVOKED"
+    with pytest.raises(JobCancelled, match="before it succeeded: after add, which failed"):
+        result.get()
     until(lambda: "the chain failed" in shop.noted)
     assert shop.noted.count("the chain failed") == 1
+
+
+def test_link_error_of_a_chain_runs_once_however_many_jobs_a_failure_cancels(alone: Shop) -> None:
+    canvas = alone.fail.s() | alone.add.s(1) | alone.add.s(2)
+    canvas.apply_async(link_error=alone.note.si("the chain failed"))
+    canvas.apply_async()  # the handler belongs to the call before
+    of_a_step = alone.add.s(1).on_error(alone.note.si("a step did not succeed"))
+    chain(alone.fail.s(), of_a_step).apply_async()
+    alone.work()
+    assert sorted(alone.noted) == ["a step did not succeed", "the chain failed"]
+
+
+def test_the_id_of_a_flow_is_told_from_that_of_a_job(alone: Shop) -> None:
+    result = alone.celery.AsyncResult(group(alone.add.s(1, 1)).delay().id)
+    for ask in (result.get, result.ready):
+        with pytest.raises(JobNotFound, match=r"a flow, not of a job: read app\.flow_run\("):
+            ask()
 
 
 def test_the_jobs_of_a_canvas_are_one_flow(alone: Shop) -> None:
@@ -376,12 +405,7 @@ def test_canvases_run_on_servers_too(request: pytest.FixtureRequest, server: str
     lists = chord([there.add.s(1, 1), there.add.s(2, 2)], there.total.s()).delay()
     pages = chord([there.add.s(1, 1), there.add.s(2, 2)], there.total_in_pages.s()).delay()
     failed = there.fail.apply_async(link_error=there.note.s())
-
-    async def work() -> None:
-        async with there.app.worker(until_empty=True) as worker:
-            await worker.wait()
-
-    there.app.blocking.run(work())
+    there.work()
     assert (lists.get(), pages.get(), failed.state) == (6, 6, "FAILURE")
     assert there.noted == [failed.id]
     there.app.blocking.close()
@@ -421,6 +445,11 @@ def test_canvases_run_on_servers_too(request: pytest.FixtureRequest, server: str
         (lambda s: group(s.add.s(1, 1)).apply_async(countdown=1), InvalidArgument, ".set(countd"),
         (lambda s: group(group(s.add.s(1, 1))).delay(), InvalidArgument, "one group(…)"),
         (lambda s: group(s.add.s(1, 1)).on_error(s.note.s()), InvalidArgument, "task.si(…)"),
+        (
+            lambda s: group(s.add.s(1, 1)).apply_async(link_error=s.note.s()),
+            InvalidArgument,
+            "link_error of a group takes one signature made by task.si(…)",
+        ),
         (
             lambda s: chain(group(s.add.s(1, 1)).on_error(s.note.si("x"))),
             InvalidArgument,

@@ -121,7 +121,7 @@ def value_of(settled: Settled) -> bytes | None:
         case State.FAILED:
             raise JobFailed(settled.id, settled.error_kind, settled.error_message)
         case State.CANCELLED:
-            raise JobCancelled(settled.id)
+            raise JobCancelled(settled.id, settled.reason or "")
         case State.DISCARDED if settled.reason == "expired":
             raise JobExpired(settled.id)
         case State.DISCARDED:

@@ -15,10 +15,11 @@ import msgspec
 from windlass._core.limits.backoff import Backoff
 from windlass._core.values.grants import Grants
 from windlass._core.values.names import shown
+from windlass._core.values.option_hints import suggest_option
 from windlass._core.values.redaction import redacted_url
 from windlass._settings.durations import parse_backoff, parse_duration
 from windlass._settings.settings import Settings
-from windlass.errors import ConfigError, suggestion
+from windlass.errors import ConfigError
 
 __all__ = ["load_settings", "warn_of_other_url"]
 
@@ -149,7 +150,7 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, Any]:
         if name in _NOT_SETTINGS or name.startswith("test_"):
             continue
         if name not in known:
-            message = f"{variable} is no setting.{suggestion(name, known)}"
+            message = f"{variable} is no setting.{suggest_option(name, known)}"
             raise ConfigError(message)
         if name in {"imports", "dashboard_auth"}:
             found[name] = tuple(part.strip() for part in value.split(",") if part.strip())
@@ -164,7 +165,7 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
     for name, value in merged.items():
         field = fields.get(name)
         if field is None:
-            message = f"{name!r} is no setting.{suggestion(name, fields)}"
+            message = f"{name!r} is no setting.{suggest_option(name, fields)}"
             raise ConfigError(message)
         if field.type in (timedelta, timedelta | None):
             missing = value is None and field.type is not timedelta

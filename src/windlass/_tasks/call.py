@@ -13,13 +13,13 @@ from windlass._core.job.ids import job_id_of
 from windlass._core.job.job import ClaimedJob, JobId, LimitUse, OnLost
 from windlass._core.job.unique import UniqueKey as StoredUnique
 from windlass._core.limits.backoff import Backoff
-from windlass._core.values.handler import suggest_option
 from windlass._core.values.instants import aware, duration
+from windlass._core.values.option_hints import suggest_option
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.limits import Costs, LimitBinding, check_costs
 from windlass._tasks.options import JobOptions, reserved_tags, some_time, tag_names
 from windlass._tasks.unique import Conflict, Scope, Unique, UniqueUntil, unique_of_call
-from windlass.errors import InvalidArgument, suggestion
+from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -141,8 +141,7 @@ def call_options(
         return PLAIN, None
     for name in given:
         if name not in OPTIONS:
-            hint = suggest_option(name) or suggestion(name, OPTIONS)
-            message = f"{name!r} is no option of a call.{hint}"
+            message = f"{name!r} is no option of a call.{suggest_option(name, OPTIONS)}"
             raise InvalidArgument(message)
     key, delay, at = given.get("key"), given.get("delay"), given.get("at")
     tags, job_id = given.get("tags"), given.get("id")

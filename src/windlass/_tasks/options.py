@@ -14,13 +14,13 @@ from windlass._core.job.job import NO_TIMEOUT, OnLost
 from windlass._core.job.unique import UniqueKey as StoredUnique
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
-from windlass._core.values.handler import suggest_option
 from windlass._core.values.instants import duration
 from windlass._core.values.names import check_name, check_queue, check_text, shown
+from windlass._core.values.option_hints import suggest_option
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.limits import Costs, Limit, breaker_of, limits_of
 from windlass._tasks.unique import Unique, unique_of
-from windlass.errors import ConfigError, InvalidArgument, suggestion
+from windlass.errors import ConfigError, InvalidArgument
 
 __all__ = [
     "ExceptionClasses",
@@ -197,7 +197,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
     """Check the options of ``@app.task``. ``name`` is used unless they give one."""
     options = {"name": name, **{key: value for key, value in given.items() if value is not None}}
     for key in set(given) - set(TaskOptions.__struct_fields__):
-        hint = suggest_option(key) or suggestion(key, TaskOptions.__struct_fields__)
+        hint = suggest_option(key, TaskOptions.__struct_fields__)
         message = f"{key!r} is no option of a task.{hint}"
         raise ConfigError(message)
     for key in ("timeout", "soft_timeout", "expires"):
@@ -230,7 +230,12 @@ def _exception_classes(given: object, what: str) -> tuple[type[Exception], ...]:
             message = f"{each.__name__} already decides what follows: leave it out of {what}"
             raise InvalidArgument(message)
     if not classes:
-        instead = "give max_attempts=1 to retry nothing" if what == "retry_on" else "leave it out"
+        instead = "leave it out"
+        if what == "retry_on":
+            instead = (
+                "give max_attempts=1 to retry nothing, or give_up_on=Exception to run again only "
+                "after raise Retry(...)"
+            )
         message = f"{what} names no exception: {instead}"
         raise InvalidArgument(message)
     return classes

@@ -22,6 +22,7 @@ from windlass._core.job.job import FollowUp, JobId, LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.handler import check_function, importable_module, is_coroutine
 from windlass._core.values.names import check_name
+from windlass._core.values.option_hints import CeleryName
 from windlass._core.values.payload import Codec, encode_any, signature_shape
 from windlass._settings.settings import Settings
 from windlass._tasks.call import PLAIN, Call, CallKeywords, call_options, check_no_id
@@ -145,6 +146,7 @@ class Task(Generic[P, R_co, Q, C_co]):
         return Codec(self.function, skip_first=self.takes_context)
 
     if not TYPE_CHECKING:
+        delay, apply_async, s = CeleryName(), CeleryName(), CeleryName()
 
         def __class_getitem__(cls, parameters: Any) -> Any:
             """Let ``Task[[str], int]`` leave open how it is called, as type checkers do."""

@@ -17,8 +17,8 @@ from tests.architecture.source import PACKAGE, ROOT
 DOORS = (
     *("windlass", "windlass.errors", "windlass.admin", "windlass.storage", "windlass.plugins"),
     *("windlass.observe", "windlass.web", "windlass.testing", "windlass.integrations.django"),
-    *("windlass.integrations.fastapi", "windlass.integrations.flask"),
-    "windlass.integrations.sentry",
+    *("windlass.integrations.celery", "windlass.integrations.fastapi"),
+    *("windlass.integrations.flask", "windlass.integrations.sentry"),
 )
 """Modules whose names users import."""
 

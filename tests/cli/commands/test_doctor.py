@@ -42,6 +42,8 @@ def test_a_storage_in_use_passes_all_checks(everywhere: Desk) -> None:
     assert f"0 warnings, {len(wrong)} problems. Name an app" in said.out
     quiet = json.loads(desk("doctor", "--quiet", "--json").out)
     assert {one["name"] for one in quiet} == wrong
+    mail = desk("doctor", "--quiet").out
+    assert bool(mail) == bool(wrong), mail
 
 
 def test_the_exit_code_tells(desk: Desk) -> None:

@@ -165,6 +165,8 @@ def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
     desk = everywhere
     flow, (first, second) = a_chain(desk)
     assert "blocked" in desk("jobs", "list").out
+    assert "write --state scheduled" in desk("jobs", "list", "--state", "blocked").err
+    assert second in desk("jobs", "list", "--state", "scheduled", "--flow", flow).out
     assert "after other jobs of its flow" in desk("jobs", "show", second).out
     for words in (("run-now",), ("edit", "--due", "1h")):
         refused = desk("jobs", words[0], second, *words[1:])

@@ -204,6 +204,9 @@ def test_a_job_is_shown_whole(everywhere: Desk) -> None:
     plain = desk("jobs", "show", job).out
     for words in ("give_up on queue bad", "failed", '{"order":7}', "no such order: 7", "claim 1"):
         assert words in plain
+    assert re.search(
+        r"attempt 1, ran \S+ m?s on worker \S+, then fail: GiveUp: no such order", plain
+    )
 
 
 def test_a_result_and_progress_are_shown(desk: Desk) -> None:

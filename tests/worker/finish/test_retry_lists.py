@@ -49,6 +49,13 @@ async def test_an_outcome_of_the_handler_overrides_the_retry_lists() -> None:
         assert (await ended(it, Retry("again"), retry_on=OSError)).state is State.WAITING
 
 
+async def test_give_up_on_exception_leaves_raise_retry_as_the_only_retry() -> None:
+    async with bench() as it:
+        assert (await ended(it, Retry("again"), give_up_on=Exception)).state is State.WAITING
+    async with bench() as it:
+        assert (await ended(it, OSError(), give_up_on=Exception)).state is State.FAILED
+
+
 async def test_a_timeout_is_an_exception_like_others() -> None:
     async with bench() as it:
 

@@ -64,7 +64,8 @@ def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as
         print_json(told)
     else:
         _print(told, where)
-        _sum_up(found, checked_payloads=target is not None)
+        if told or not quiet:  # cron sends a mail for any output
+            _sum_up(found, checked_payloads=target is not None)
     levels = {one.level for one in found}
     ill = "bad" in levels or (strict and "warn" in levels)
     return UNHEALTHY if ill else IN_ORDER

@@ -20,12 +20,28 @@ __all__ = ["FILTERS", "filter_of", "filter_options", "has_filter", "instant_of"]
 _WAITING = ("scheduled", "ready", "retrying")
 _STATES = ("waiting", *_WAITING, "running", "succeeded", "failed", "cancelled", "discarded")
 _AT = "INSTANT|AGO"
+
+
+class _StateChoice(click.Choice):
+    """The states to filter by. "blocked" is shown, but counts as scheduled."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the state, or say which one to write."""
+        if value == "blocked":
+            message = (
+                "blocked jobs, which wait for other jobs of their flow, count as scheduled: write "
+                "--state scheduled, with --flow ID for those of one flow"
+            )
+            self.fail(message, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 _OPTIONS = (
     click.option(
         "--state",
         "states",
         multiple=True,
-        type=click.Choice(_STATES),
+        type=_StateChoice(_STATES),
         help="Only jobs in this state. Repeat for more.",
     ),
     click.option(

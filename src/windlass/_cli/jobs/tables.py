@@ -164,7 +164,7 @@ def _past(job: JobRecord, history: Sequence[Attempt], now: datetime) -> Iterator
         error = "" if ended.error is None else f": {error_in_one_line(ended.error)}"
         ran = left(ended.ended_at, ended.started_at)
         began = _instant(ended.started_at, now)
-        what = f"attempt {ended.attempt}, {ended.verb} after {ran} on worker {ended.worker}"
+        what = f"attempt {ended.attempt}, ran {ran} on worker {ended.worker}, then {ended.verb}"
         yield f"claim {ended.claim_number}", f"{began}, {what}{error}"
         if ended.metadata:
             yield "", _facts(ended.metadata)

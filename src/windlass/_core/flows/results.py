@@ -112,7 +112,7 @@ class Results(Generic[T]):
         if one.state is State.FAILED:
             raise JobFailed(one.id, one.error_kind, one.error_message)
         if one.state is State.CANCELLED:
-            raise JobCancelled(one.id)
+            raise JobCancelled(one.id, one.reason or "")
         if one.state is State.DISCARDED:
             raise JobDiscarded(one.id, one.reason or "discarded")
         message = f"Job {one.id} is still {one.state}: await run.wait() before you read results."

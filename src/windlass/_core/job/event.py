@@ -176,3 +176,4 @@ class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Event = JobEnqueued | JobCoalesced | JobMoved | QueueCooled | WorkerChanged
+"""The events that ``app.on_transition`` tells its listeners."""

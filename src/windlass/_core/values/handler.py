@@ -19,7 +19,6 @@ __all__ = [
     "importable_module",
     "is_coroutine",
     "source_of",
-    "suggest_option",
     "unwrap_partial",
 ]
 
@@ -122,35 +121,3 @@ def importable_module(name: str) -> str:
 def source_of(function: Callable[..., Any]) -> str:
     """Return the place a function was defined at."""
     return f"{function.__module__}.{function.__qualname__}"
-
-
-_SAME = {
-    "max_attempts": ("retries", "max_retries", "retry", "attempts"),
-    "backoff": ("retry_delay", "retry_backoff", "default_retry_delay"),
-    "timeout": ("time_limit",),
-    "soft_timeout": ("soft_time_limit",),
-    "limits": ("limit", "rate", "rate_limit", "concurrency", "concurrency_limit"),
-    "retry_on": ("autoretry_for", "retry_for", "retry_exceptions"),
-    "store_result": ("ignore_result", "keep_result", "store_results"),
-    "give_up_on": ("dont_autoretry_for", "throws", "dont_retry_on"),
-}
-_OF_A_CALL = {
-    "delay": ("delay", "countdown"),
-    "at": ("at", "eta"),
-    "key": ("key",),
-    "unique": ("unique",),
-    "unique_for": ("unique_for",),
-    "cost": ("cost",),
-}
-
-
-def suggest_option(option: str) -> str:
-    """Return the name that an option of another system, or another place, has here."""
-    for here, names in _SAME.items():
-        if option in names:
-            counts = " It counts runs, the first included." if here == "max_attempts" else ""
-            return f" Did you mean {here!r}?{counts}"
-    for here, names in _OF_A_CALL.items():
-        if option in names:
-            return f" It belongs to a call: task.options({here}=...).enqueue(...)."
-    return ""

@@ -7,15 +7,13 @@ from typing import Any, cast, overload
 
 from windlass._tasks.flows.flow import Flow, Group, Node
 from windlass.errors import InvalidArgument
+from windlass.integrations.celery._end import AnyResult, End, after
 from windlass.integrations.celery._results import GroupResult
 from windlass.integrations.celery._signature import (
-    AnyResult,
     Canvas,
     ChainSignature,
-    End,
     SeveralJobs,
     Signature,
-    after,
     checked,
 )
 
@@ -43,9 +41,12 @@ class GroupSignature(SeveralJobs):
         """Make one."""
         super().__init__(members, "group")
 
-    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> GroupResult[Any]:
-        """Store all jobs as one flow, whole or not at all."""
-        return cast("GroupResult[Any]", super().apply_async(args, kwargs, **options))
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, *, link_error: Any = None, **options: Any
+    ) -> GroupResult[Any]:
+        """Store all jobs as one flow, whole or not at all. ``link_error``: as `on_error`."""
+        made = super().apply_async(args, kwargs, link_error=link_error, **options)
+        return cast("GroupResult[Any]", made)
 
     def delay(self) -> GroupResult[Any]:
         """Store all jobs."""

@@ -14,7 +14,7 @@ from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, State
 from windlass._tasks.flows.flow import Group
 from windlass._tasks.handle import Job
-from windlass.errors import InvalidArgument, ResultError
+from windlass.errors import FlowNotFound, InvalidArgument, JobNotFound, ResultError
 from windlass.integrations.celery._instead import (
     OF_GROUP_RESULTS,
     OF_RESULTS,
@@ -90,6 +90,8 @@ class AsyncResult(Generic[R_co]):
             return self._app.blocking.result(self._job, timeout)
         except TimeoutError:
             raise
+        except JobNotFound as error:
+            raise self._not_found(error) from None
         except ResultError as error:
             if propagate:
                 raise
@@ -160,7 +162,19 @@ class AsyncResult(Generic[R_co]):
         self._app.blocking.admin.jobs.delete(self.id)
 
     def _record(self) -> JobRecord:
-        return self._app.blocking.refresh(self._job)
+        try:
+            return self._app.blocking.refresh(self._job)
+        except JobNotFound as error:
+            raise self._not_found(error) from None
+
+    def _not_found(self, error: JobNotFound) -> JobNotFound:
+        """Say if the id is that of a flow, which a group or a chain starts."""
+        try:
+            self._app.blocking.admin.flows.get(self.id)
+        except FlowNotFound:
+            return error
+        message = f"{self.id} is the id of a flow, not of a job: read app.flow_run({self.id!r})"
+        return JobNotFound(self.id, message)
 
     if not TYPE_CHECKING:
 
@@ -225,7 +239,7 @@ class GroupResult(Generic[R]):
     def join(
         self, timeout: timedelta | float | None = None, *, propagate: bool = True, **others: Any
     ) -> list[R]:
-        """Do the same as `get`."""
+        """Call `get`."""
         return self.get(timeout, propagate=propagate, **others)
 
     def ready(self) -> bool:

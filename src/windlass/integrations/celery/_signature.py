@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from windlass._app.app import Windlass
-from windlass._client.flow_run import FlowRun
 from windlass._core.job.job import JobId
 from windlass._core.values.names import shown
 from windlass._core.values.result_types import is_results
@@ -18,6 +15,7 @@ from windlass._tasks.call import Call
 from windlass._tasks.flows.flow import Flow, Group, Node
 from windlass._tasks.task import Task
 from windlass.errors import InvalidArgument
+from windlass.integrations.celery._end import AnyResult, End, after
 from windlass.integrations.celery._instead import OF_CANVASES, refuse_attribute
 from windlass.integrations.celery._options import (
     ApplyKeywords,
@@ -25,53 +23,9 @@ from windlass.integrations.celery._options import (
     check_names,
     refuse_options,
 )
-from windlass.integrations.celery._results import AsyncResult, GroupResult
+from windlass.integrations.celery._results import AsyncResult
 
-__all__ = [
-    "AnyResult",
-    "Canvas",
-    "ChainSignature",
-    "End",
-    "SeveralJobs",
-    "Signature",
-    "after",
-    "checked",
-]
-
-AnyResult = AsyncResult[Any] | GroupResult[Any]
-
-
-class End(msgspec.Struct, frozen=True):
-    """The jobs that the next step waits for, and whose results it takes."""
-
-    jobs: Node[Any] | Group[Any]
-    nodes: Sequence[Node[Any]] = ()
-    """The jobs of a group one by one, if the next step takes a list of their results."""
-    before: End | None = None
-
-    def argument_for(self, signature: Signature) -> Any:
-        """Return the argument that stands for the result."""
-        if isinstance(self.jobs, Node):
-            return self.jobs.result
-        return self.jobs.results if signature.takes_results else [one.result for one in self.nodes]
-
-    def answer(self, run: FlowRun, app: Windlass) -> AnyResult:
-        """Return what Celery's ``apply_async`` returns: the last result, which knows those before
-        it.
-        """
-        ends = [self]
-        while (before := ends[-1].before) is not None:
-            ends.append(before)
-        result: AnyResult | None = None
-        for end in reversed(ends):
-            result = end.result(run, app, result)
-        return cast("AnyResult", result)
-
-    def result(self, run: FlowRun, app: Windlass, parent: AnyResult | None) -> AnyResult:
-        """Return the result of these jobs."""
-        if isinstance(self.jobs, Node):
-            return AsyncResult(self.jobs.id, app=app, parent=parent)
-        return GroupResult(run, self.jobs, app=app, parent=parent)
+__all__ = ["Canvas", "ChainSignature", "SeveralJobs", "Signature", "checked"]
 
 
 class Canvas(ABC):
@@ -192,7 +146,8 @@ class Signature(Canvas):
 
     def link_error(self, signature: Signature) -> Signature:
         """Run ``signature`` after its failure. It takes the id of the failed job, or nothing if it
-        is immutable.
+        is immutable. In a chain it also runs if a step before has failed, which cancels this one:
+        for one call per chain, give it to the chain.
         """
         given: object = signature
         if not isinstance(given, Signature):
@@ -323,20 +278,29 @@ class SeveralJobs(Canvas):
 
     def on_error(self, signature: Signature) -> Self:
         """Run ``signature``, made by ``task.si(…)``, when all have ended and one has failed."""
-        given: object = signature
-        if not isinstance(given, Signature) or not given.immutable or self.error is not None:
-            message = (
-                f"on_error of a {self._kind} takes one signature made by task.si(…), got "
-                f"{shown(given)}. For the id of the failed job: task.s(…).on_error(report.s())"
-            )
-            raise InvalidArgument(message)
-        self.error = signature
+        self.error = self._checked_error("on_error", signature)
         return self
 
-    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> AnyResult:
-        """Store all jobs as one flow, whole or not at all."""
+    def _checked_error(self, option: str, given: object) -> Signature:
+        if not isinstance(given, Signature) or not given.immutable or self.error is not None:
+            message = (
+                f"{option} of a {self._kind} takes one signature made by task.si(…), got "
+                f"{shown(given)}. For the id of the failed job: task.s(…).on_error(report.s()), "
+                f"which also runs for jobs that a failure before them cancels"
+            )
+            raise InvalidArgument(message)
+        return given
+
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, *, link_error: Any = None, **options: Any
+    ) -> AnyResult:
+        """Store all jobs as one flow, whole or not at all. ``link_error``: as `on_error`."""
         refuse_options({"args": args, "kwargs": kwargs, **options}, f"a {self._kind}")
         app, error = self.heads[0].app, self.error
+        if link_error:
+            several = _several(link_error)
+            given = several[0] if len(several) == 1 else link_error
+            error = self._checked_error("link_error", given)
         flow = Flow(self.title, on_failed=None if error is None else error.call())
         end = self.draw(flow)
         return end.answer(app.blocking.start(flow), app)
@@ -392,8 +356,3 @@ def checked(given: object) -> Canvas:
         message = f"a canvas is made of signatures such as task.s(1), got {shown(given)}"
         raise InvalidArgument(message)
     return given
-
-
-def after(before: End | None) -> Any:
-    """Return what a job after ``before`` waits for."""
-    return () if before is None else before.jobs

@@ -240,6 +240,8 @@ class FlowFailureConformance:
         await settle(storage)
         job = await look(storage, after)
         assert (job.state, job.reason) == (State.CANCELLED, "after a, which failed")
+        (settled,) = await storage.jobs.settled([job.id])
+        assert settled.reason == job.reason
         (last,) = await members(storage, plan, "c")
         assert (last.state, last.reason) == (State.CANCELLED, "after b, which failed")
         assert (await state(storage, plan)).state is FlowState.RUNNING  # the other one runs
