@@ -55,7 +55,10 @@ def _windlass(backend: Backend) -> Entry:
         requirements=("--editable", ".[postgres,redis,fast]"),
         packages=("windlass",),
         delivery=SAFE,
-        caveat="jobs of a killed worker run again after 2 s on one machine, 30 s across machines",
+        caveat=(
+            "a killed worker is noticed after 2 s on one machine, 30 s across machines; then its jobs "
+            "are retried"
+        ),
     )
 
 
