@@ -56,8 +56,8 @@ def _windlass(backend: Backend) -> Entry:
         packages=("windlass",),
         delivery=SAFE,
         caveat=(
-            "a killed worker is noticed after 2 s on one machine, 30 s across machines; then its jobs "
-            "are retried"
+            "a killed worker is noticed after 2 s on one machine, 30 s across machines; "
+            "then its jobs are retried"
         ),
     )
 

@@ -22,7 +22,13 @@ _STATES = ("waiting", *_WAITING, "running", "succeeded", "failed", "cancelled", 
 _AT = "INSTANT|AGO"
 
 
-class _StateChoice(click.Choice):
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # generic since click 8.2
+
+
+class _StateChoice(_Choice):
     """The states to filter by. "blocked" is shown, but counts as scheduled."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
