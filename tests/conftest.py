@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +34,14 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
+
+
+# sentry_sdk imports eventlet where it is installed, and from then on each fork of a process warns.
+# So it is imported once without it.
+sys.modules["eventlet"] = None  # type: ignore[assignment]
+with suppress(ImportError):
+    import_module("sentry_sdk.utils")
+del sys.modules["eventlet"]
 
 
 # --- the garbage collector passes over the tests themselves ---------------------------------------

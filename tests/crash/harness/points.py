@@ -201,16 +201,18 @@ _IN_THE_FILE = {
         f"{_WORKERS}:_end", "after", STUBBORN, 2, 2, _leaves, locked=True
     ),
     "flow, in the midst of its writes": Point(
-        "windlass._storage.sqlite.flows.start:_add_parts", "after", PLANNER, 0, 0, locked=True
+        "windlass._storage.sqlite.flows.start:add_parts", "after", PLANNER, 0, 0, locked=True
     ),
     "flow, before its commit": Point(
         "windlass._storage.sqlite.flows.flows:start_flows", "after", PLANNER, 0, 0, locked=True
     ),
     "members, before they are counted": Point(f"{_APPLY}:_end_members", "before", MEMBERS, 0, 0),
     "members, in the midst of settling": Point(
-        "windlass._storage.sqlite.flows.settle:_settle_part", "after", MEMBERS, 0, 0, locked=True
+        "windlass._storage.sqlite.flows.settle:_place", "after", MEMBERS, 0, 0, locked=True
     ),
-    "members, before their commit": Point(f"{_APPLY}:settle", "after", MEMBERS, 0, 0, locked=True),
+    "members, before their commit": Point(
+        f"{_APPLY}:store_and_settle", "after", MEMBERS, 0, 0, locked=True
+    ),
     "enqueue, before its commit": Point(f"{_JOBS}:insert", "after", PRODUCER, 0, 0, _some, 1, True),
 }
 

@@ -144,6 +144,7 @@ JOBS = (
         asked=JobQuery,
         told=JobPage,
         title="List jobs by any filter, in an order, page by page",
+        refusals=(404, 409),
         heavy=True,
     ),
     Endpoint(
@@ -153,6 +154,7 @@ JOBS = (
         asked=Matching,
         told=Count,
         title="Count jobs that match, up to 10,000",
+        refusals=(404, 409),
         heavy=True,
     ),
     Endpoint(
