@@ -1,4 +1,4 @@
-"""The parts of a flow as people see them: an added flow stands behind the part that added it."""
+"""The parts of a flow as people see them: an added flow follows the part that added it."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ _LAST = 1 << 60
 
 
 def rank_of(kind: PartKind, number: int, first: int = 0) -> int:
-    """Return where a part stands in the order of the graph: behind all that it depends on.
+    """Return the rank of a part in the order of the graph: after all parts that it depends on.
 
     ``first``: of the flow that a job added, the number of its first part. Such a flow comes before
     all parts that were there before it. One that was added from outside comes behind them (0).

@@ -126,7 +126,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowPlace(msgspec.Struct, frozen=True):
-    """Where a job stands in its flow."""
+    """The flow of a job, and its part there."""
 
     flow: FlowId
     part: int

@@ -148,9 +148,9 @@ class FlowStore(Protocol):
     A flow that a success adds (`Transition.flows`) is stored whole or left out. Its jobs have no
     unique keys.
 
-    - If a member adds it, its parts join those of the member's flow, behind them
-      (`windlass._core.flows.plan.parts_to_add`). It counts like one job of the member's part: that
-      part is not over before it, and a failure of it is one of the part. It is counted in that
+    - If a member adds it, its parts are added to the member's flow, after the parts there
+      (`windlass._core.flows.plan.parts_to_add`). It counts like one job of the member's part: the
+      part ends after it, and fails if it fails. It is counted in that
       write, before the member's end. All its jobs are blocked at first, and placed by `settle`. Its
       ``key`` and ``expires`` are for flows of their own. `members` finds its jobs by its id and the
       numbers of its own parts.
@@ -205,9 +205,9 @@ class FlowStore(Protocol):
           is one of the running flow. Nothing else waits for it.
         - Its parts and jobs are stored as those of a flow that a member adds. Their rank is behind
           all parts that are there.
-        - If its id was added to this flow before, the call is a repeated one, however the flow
-          stands now. An id that is stored elsewhere, and a stored job id, raise IdConflict. An
-          undefined limit raises LimitUnknown.
+        - If its id was added to this flow before, the call is a repeated one, in any state of the
+          flow. An id that is stored elsewhere, and a stored job id, raise IdConflict. An undefined
+          limit raises LimitUnknown.
         - With an error, and with ENDED, SEALED and UNKNOWN, nothing is stored.
         """
         ...

@@ -49,8 +49,8 @@ class AddedFlows:
         self._rules = rules
 
     def add(self, asked: NewFlow, part: MemoryPart | None, now: datetime) -> bool:
-        """Store a flow; False: it was left out. With the part of a member, it joins that flow. A
-        callback starts a flow of its own.
+        """Store a flow; False: it was left out. With the part of a member, it joins that flow.
+        For a callback, a new flow starts.
         """
         if self._is_left_out(asked, part):
             return False
