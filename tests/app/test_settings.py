@@ -250,7 +250,8 @@ def test_modules_in_the_environment_may_be_spaced_out() -> None:
 
 
 def test_variables_of_the_command_line_and_of_others_are_left_alone() -> None:
-    load(environment={"WINDLASS_LOG_LEVEL": "debug", "WINDLASS_LOG_FORMAT": "json", "PATH": "/"})
+    others = {"WINDLASS_LOG_LEVEL": "debug", "WINDLASS_LOG_FORMAT": "json", "PATH": "/"}
+    assert load(environment=others) == load(environment={})
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
