@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from tests.storage.redis.key_checker import disorder
 from windlass._admin.doctor.storage_checks import check_health
 from windlass._core.job.job import ClaimedJob, JobId, NewJob
 from windlass._core.job.state import Shown, State
@@ -43,30 +41,6 @@ from windlass.testing.conformance.steps import (
 pytestmark = pytest.mark.timeout(120)
 
 NO_TIME = timedelta(0)
-
-
-@pytest.fixture
-def server(redis_prefix: tuple[str, str]) -> Iterator[Redis]:
-    """The bare server, for looking behind the storage."""
-    with Redis.from_url(redis_prefix[0]) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(redis_prefix: tuple[str, str]) -> str:
-    return f"{{{redis_prefix[1]}}}:"
-
-
-@pytest.fixture
-async def storage(
-    redis_prefix: tuple[str, str], clock: VirtualClock, server: Redis, key: str
-) -> AsyncIterator[Storage]:
-    """An empty storage. Whatever was done to it, its keys must hang together in the end."""
-    url, prefix = redis_prefix
-    opened = await open_redis(url, clock=clock, prefix=prefix)
-    yield opened
-    await opened.close()
-    assert disorder(server, key) == []
 
 
 async def reopened(redis_prefix: tuple[str, str], clock: VirtualClock) -> Storage:

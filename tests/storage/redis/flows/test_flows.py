@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import cast
 
@@ -30,18 +30,6 @@ from windlass.testing.conformance.flows.steps import (
     state,
 )
 from windlass.testing.conformance.steps import DAY, HOUR, a_job, add, claim, end
-
-
-@pytest.fixture
-def server(redis_prefix: tuple[str, str]) -> Iterator[Redis]:
-    """The bare server, for looking behind the storage."""
-    with Redis.from_url(redis_prefix[0]) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(redis_prefix: tuple[str, str]) -> str:
-    return f"{{{redis_prefix[1]}}}:"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import pytest
@@ -45,30 +44,6 @@ pytestmark = pytest.mark.timeout(120)
 
 SECOND = timedelta(seconds=1)
 NO_TIME = timedelta(0)
-
-
-@pytest.fixture
-def server(redis_prefix: tuple[str, str]) -> Iterator[Redis]:
-    """The bare server, for looking behind the storage."""
-    with Redis.from_url(redis_prefix[0]) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(redis_prefix: tuple[str, str]) -> str:
-    return f"{{{redis_prefix[1]}}}:"
-
-
-@pytest.fixture
-async def storage(
-    redis_prefix: tuple[str, str], clock: VirtualClock, server: Redis, key: str
-) -> AsyncIterator[Storage]:
-    """An empty storage. Whatever was done to it, its keys must hang together in the end."""
-    url, prefix = redis_prefix
-    opened = await open_redis(url, clock=clock, prefix=prefix)
-    yield opened
-    await opened.close()
-    assert disorder(server, key) == []
 
 
 async def ended_in(storage: Storage, queue: str, number: int) -> list[str]:

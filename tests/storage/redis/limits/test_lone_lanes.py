@@ -4,13 +4,11 @@ has listed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from redis import Redis
 
 from tests.storage.redis.key_checker import disorder
 from windlass._core.job.job import LimitUse, NewJob
@@ -24,29 +22,6 @@ from windlass.testing.conformance.steps import a_job, add, claim, end, enlist, i
 pytestmark = pytest.mark.timeout(120)
 
 LONE = 255
-
-
-@pytest.fixture
-def server(redis_prefix: tuple[str, str]) -> Iterator[Any]:
-    """The bare server, for looking behind the storage."""
-    with Redis.from_url(redis_prefix[0]) as connected:
-        yield connected
-
-
-@pytest.fixture
-def key(redis_prefix: tuple[str, str]) -> str:
-    return f"{{{redis_prefix[1]}}}:"
-
-
-@pytest.fixture
-async def storage(
-    redis_prefix: tuple[str, str], clock: VirtualClock, server: Any, key: str
-) -> AsyncIterator[Storage]:
-    """An empty storage. Whatever was done to it, its keys must hang together in the end."""
-    opened = await open_redis(redis_prefix[0], clock=clock, prefix=redis_prefix[1])
-    yield opened
-    await opened.close()
-    assert disorder(server, key) == []
 
 
 def a_tenants_job(tenant: int, *more: str) -> NewJob:
