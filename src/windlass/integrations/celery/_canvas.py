@@ -75,7 +75,7 @@ class GroupSignature(SeveralJobs):
         pages = all(head.immutable or head.takes_results for head in (then.heads if then else ()))
         plain = [one for one in self.members if isinstance(one, Signature) and one.is_plain]
         if pages and len(plain) == len(self.members):
-            calls = [one.call(one.argumentsafter(before)) for one in plain]
+            calls = [one.call(one.arguments_after(before)) for one in plain]
             return End(flow.map_calls(calls, after=after(before)), before=before)
         if len(self.members) > MOST_IN_A_LIST:
             message = (

@@ -225,7 +225,7 @@ class Signature(Canvas):
 
     def add_to(self, flow: Flow, before: End | None, owner: Flow | Group[Any]) -> Node[Any]:
         """Add its job to ``owner``, and the linked ones to ``flow``."""
-        node = owner.add(self.call(self.argumentsafter(before)), after=after(before))
+        node = owner.add(self.call(self.arguments_after(before)), after=after(before))
         for link in self.links:
             link.draw(flow, End(node))
         for error in self.errors:
@@ -233,7 +233,7 @@ class Signature(Canvas):
             flow.add(error.call(first), after=node, when="failed")
         return node
 
-    def argumentsafter(self, before: End | None) -> tuple[Any, ...]:
+    def arguments_after(self, before: End | None) -> tuple[Any, ...]:
         """Return the arguments that the step before adds."""
         return () if before is None or self.immutable else (before.argument_for(self),)
 
