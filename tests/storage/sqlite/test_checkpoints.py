@@ -10,7 +10,8 @@ import pytest
 from windlass._storage.sqlite.io.checkpoints import Checkpointer
 from windlass._storage.sqlite.io.connection import PAGES, FileSource, connect, disconnect
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
-from windlass._storage.sqlite.io.transactor import Op, Transactor
+from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
+from windlass.errors import StorageFull
 
 
 @pytest.fixture
@@ -91,6 +92,24 @@ def test_a_write_ahead_file_that_began_anew_gets_its_checkpoint(files: DatabaseF
         transactor.run([fill(PAGES)])
         assert state_of(files)[0] < 2 * PAGES
         assert counted.starts == 2
+    finally:
+        transactor.close()
+
+
+def test_a_write_that_a_full_disk_refuses_starts_a_checkpoint(files: DatabaseFiles) -> None:
+    # No commit succeeds then, so none starts it, and without it the file never starts anew.
+    counted = CountedStarts()
+    transactor = Transactor(FileSource(files, checkpoints=counted))
+
+    def leave_no_room(connection: apsw.Connection, _: int) -> None:
+        connection.execute("PRAGMA max_page_count = 10")
+
+    try:
+        transactor.run([leave_no_room])
+        (refused,) = transactor.run([fill(20)])
+        assert isinstance(refused, FailedOp)
+        assert isinstance(refused.error, StorageFull)
+        assert counted.starts == 1
     finally:
         transactor.close()
 

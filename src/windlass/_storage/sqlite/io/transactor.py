@@ -172,6 +172,11 @@ class Transactor:
         return FailedOp(self._translated(error))
 
     def _translated(self, error: apsw.Error) -> WindlassError:
+        checkpoints = self.source.checkpoints
+        if isinstance(error, apsw.FullError) and checkpoints is not None:
+            # Other checkpoints follow a commit, and on a full disk no commit succeeds. Once this
+            # one has moved everything, the write-ahead file starts anew and needs no more room.
+            checkpoints.start()
         return caused_by(translate(error, self.source.path), error)
 
     def _commit(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
