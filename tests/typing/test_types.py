@@ -511,7 +511,12 @@ async def main() -> None:
     inner.results.upper()  # E: attr-defined
     async for done in run.results(rows).outcomes():
         value: int | None = done.value
+    async for done in run.as_completed(rows, timeout=5):
+        done.value.upper()  # E: union-attr
+    run.as_completed(added)  # E: arg-type
     app.blocking.wait(app.blocking.start(flow), timeout=5)
+    for done in app.blocking.as_completed(run, rows):
+        done.value.upper()  # E: union-attr
     for done in run.results(rows).outcomes():
         done.value.upper()  # E: union-attr
 """

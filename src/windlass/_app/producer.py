@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -333,6 +333,14 @@ class Producer:
     async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for the end of a flow."""
         return await (await self._connections.client()).flows.wait(flow, timeout)
+
+    async def flow_ends(
+        self, flow: FlowId, parts: Sequence[int], timeout: timedelta | float | None
+    ) -> AsyncIterator[Outcome]:
+        """Yield jobs of parts as they end."""
+        client = await self._connections.client()
+        async for ended in client.flows.ended(flow, parts, timeout):
+            yield ended
 
     async def flow_page(
         self, flow: FlowId, part: int, *, after: int, limit: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -11,13 +11,14 @@ from windlass._app.producer import Producer
 from windlass._client.flow_run import FlowRun
 from windlass._client.transactional import Outbox, Wake
 from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.results import Done
 from windlass._core.job.job import JobRecord
 from windlass._core.values.names import shown
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
-from windlass._tasks.flows.flow import Flow
+from windlass._tasks.flows.flow import Flow, Group
 from windlass._tasks.handle import Job
 from windlass.errors import InvalidArgument
 
@@ -97,6 +98,18 @@ class BlockingClient:
         _check_run(run, "wait")
         return self.run(run.wait(timeout), instead="run.wait(...)")
 
+    def as_completed(
+        self, run: FlowRun, group: Group[R], timeout: timedelta | float | None = None
+    ) -> Iterator[Done[R]]:
+        """Yield the jobs of a group as they end, like ``run.as_completed(group, timeout)``."""
+        _check_run(run, "as_completed")
+        ends = run.as_completed(group, timeout)
+        try:
+            while done := self.run(_next(ends), instead="run.as_completed(...)"):
+                yield done
+        finally:
+            self.run(ends.aclose(), instead="run.as_completed(...)")
+
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
         """Wait for a result like ``await job.result(timeout)``."""
         report_wait(job.id)
@@ -133,6 +146,10 @@ class BlockingClient:
         Calls that wait for a result raise AppClosed. The next call starts another loop.
         """
         self._loop.close()
+
+
+async def _next(ends: AsyncGenerator[Done[R], None]) -> Done[R] | None:
+    return await anext(ends, None)
 
 
 def _check_run(given: object, called: str) -> None:

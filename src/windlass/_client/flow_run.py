@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from windlass._core.flows.flow import FlowRecord
-from windlass._core.flows.results import Outcome, Results
+from windlass._core.flows.results import Done, Outcome, Results, done_of
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.names import shown
 from windlass._storage.protocol.actions import ActionResult
@@ -30,6 +30,12 @@ class FlowClient(JobClient, Protocol):
 
     async def wait_for_flow(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for its end."""
+        ...
+
+    def flow_ends(
+        self, flow: FlowId, parts: Sequence[int], timeout: timedelta | float | None
+    ) -> AsyncIterator[Outcome]:
+        """Yield the jobs of its parts as they end."""
         ...
 
     async def add_to_flow(self, into: FlowId, flow: Flow) -> None:
@@ -109,6 +115,18 @@ class FlowRun:
         """Return the results of a group, in the order of its jobs. Wait for the flow before."""
         self._check(group, Group, "flow.map(...) or flow.group(name)")
         return Results(self.id, group.parts, _FlowReader(self._client), group.decode)
+
+    async def as_completed(
+        self, group: Group[R], timeout: timedelta | float | None = None
+    ) -> AsyncGenerator[Done[R], None]:
+        """Yield the jobs of a group as they end, each once, with its value or its error.
+
+        ``timeout``: for all of them, in seconds or as a timedelta; FlowTimeout after that, and the
+        flow is not stopped. A job that is requeued after it has failed is not yielded again.
+        """
+        self._check(group, Group, "flow.map(...) or flow.group(name)")
+        async for ended in self._client.flow_ends(self.id, group.parts, timeout):
+            yield done_of(ended, group.decode)
 
     def _check(self, given: object, kind: type[Node[Any] | Group[Any]], made_by: str) -> None:
         """Refuse what is not drawn in this flow."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import msgspec
 
+from windlass._client.flow_outcomes import ended_members
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.values.instants import duration
@@ -147,6 +148,12 @@ class StoredFlows:
     async def page(self, flow: FlowId, part: int, *, after: int, limit: int) -> Sequence[Member]:
         """Return jobs of a part, in order."""
         return await self._storage.flows.members(flow, part, after=after, limit=limit)
+
+    def ended(
+        self, flow: FlowId, parts: Sequence[int], timeout: timedelta | float | None
+    ) -> AsyncIterator[Member]:
+        """Yield the jobs of parts as they end; FlowTimeout."""
+        return ended_members(self._storage, flow, parts, timeout)
 
     async def wait(self, flow: FlowId, timeout: timedelta | float | None) -> FlowRecord:
         """Wait for the end of a flow; FlowTimeout."""

@@ -13,7 +13,17 @@ from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import State
 from windlass.errors import JobCancelled, JobDiscarded, JobFailed, ResultError
 
-__all__ = ["READER", "Done", "Outcome", "Outcomes", "Results", "ResultsReader", "results_of"]
+__all__ = [
+    "PAGE",
+    "READER",
+    "Done",
+    "Outcome",
+    "Outcomes",
+    "Results",
+    "ResultsReader",
+    "done_of",
+    "results_of",
+]
 
 T = TypeVar("T")
 
@@ -127,17 +137,19 @@ class Outcomes(Generic[T]):
 
     async def __aiter__(self) -> AsyncIterator[Done[T]]:
         async for one in self._pages:
-            yield self._done(one)
+            yield done_of(one, self._decode)
 
     def __iter__(self) -> Iterator[Done[T]]:
         for one in self._pages:
-            yield self._done(one)
+            yield done_of(one, self._decode)
 
-    def _done(self, one: Outcome) -> Done[T]:
-        if one.state is State.SUCCEEDED:
-            return Done(one.id, one.state, self._decode(one.result))
-        error = f"{one.error_kind}: {one.error_message}" if one.error_kind else one.state.value
-        return Done(one.id, one.state, None, error)
+
+def done_of(one: Outcome, decode: Callable[[bytes | None], T]) -> Done[T]:
+    """Return an ended job with its value or its error."""
+    if one.state is State.SUCCEEDED:
+        return Done(one.id, one.state, decode(one.result))
+    error = f"{one.error_kind}: {one.error_message}" if one.error_kind else one.state.value
+    return Done(one.id, one.state, None, error)
 
 
 class Pages(msgspec.Struct, frozen=True):
