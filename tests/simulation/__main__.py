@@ -40,6 +40,9 @@ from tests.simulation.world.world import StoreName, simulate
 ENOUGH = 10
 """Seeds that fail before the rest is not worth the wait."""
 
+PAUSE = 30.0
+"""Seconds between two lines about the progress."""
+
 SHARE = 20
 """One of this many seeds is run in a world with flows, too. That takes three times as long."""
 
@@ -89,6 +92,7 @@ def run_many(
     flows: bool,
 ) -> int:
     console = Console()
+    told = _Telling(console)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -101,16 +105,18 @@ def run_many(
     failed = 0
     # Fresh interpreters: what a parent has in its memory must not matter.
     with (
-        Progress(*columns, console=console) as progress,
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
         ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
     ):
         work = [*plan(stores, first, seeds, schedules=schedules, flows=flows)]
-        bar = progress.add_task("seeds", total=sum(last - begin for _, (_, begin, last) in work))
+        total = sum(last - begin for _, (_, begin, last) in work)
+        bar = progress.add_task("seeds", total=total)
         futures = [pool.submit(run, *bite) for run, bite in work]
         for future in futures:
             bite = future.result()
             done.append(bite)
             progress.advance(bar, bite.seeds)
+            told.advance(bite.seeds, total)
             for seed, failure in bite.failures:
                 failed += 1
                 console.print(f"[red]seed {seed} on {bite.store}[/red]: {failure}", highlight=False)
@@ -122,6 +128,27 @@ def run_many(
                 break
     console.print(table(done, time.monotonic() - began))
     return 1 if failed else 0
+
+
+class _Telling:
+    """A line now and then where there is no terminal for a bar."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._told = time.monotonic()
+        self._done = 0
+
+    def advance(self, seeds: int, total: int) -> None:
+        self._done += seeds
+        now = time.monotonic()
+        if self._console.is_terminal or now - self._told < PAUSE:
+            return
+        self._told = now
+        # Too early: worlds with flows come last, and take longer.
+        left = (now - self._began) / self._done * (total - self._done)
+        self._console.print(
+            f"{self._done} of {total} seeds, about {left:.0f} s more", highlight=False
+        )
 
 
 def table(done: list[Bite], seconds: float) -> Table:

@@ -86,10 +86,16 @@ def test_a_seed_tells_the_same_story_twice(store: StoreName) -> None:
         assert simulate(seed, store).digest == simulate(seed, store).digest
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_another_interpreter_with_other_hashes_tells_the_same_story(store: StoreName) -> None:
+@pytest.mark.parametrize(
+    ("store", "seed", "flows"), [("memory", 11, False), ("sqlite", 11, False), ("sqlite", 3, True)]
+)
+def test_another_interpreter_with_other_hashes_tells_the_same_story(
+    store: StoreName, seed: int, *, flows: bool
+) -> None:
+    """In the world with flows one operation ends two of them."""
     program = (
-        f"from tests.simulation.world.world import simulate\nprint(simulate(11, {store!r}).digest)"
+        "from tests.simulation.world.world import simulate\n"
+        f"print(simulate({seed}, {store!r}, flows={flows}).digest)"
     )
     digests = {
         subprocess.run(
@@ -102,7 +108,7 @@ def test_another_interpreter_with_other_hashes_tells_the_same_story(store: Store
         for hashes in ("1", "2")
     }
 
-    assert digests == {simulate(11, store).digest}
+    assert digests == {simulate(seed, store, flows=flows).digest}
 
 
 @pytest.mark.parametrize("store", STORES)

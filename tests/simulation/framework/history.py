@@ -207,6 +207,8 @@ class Ledger:
         self._first: dict[JobId, NewJob] = {}
         self._changes: list[Change] = []
         self._stirred = False
+        self.flows_touched: set[FlowId] = set()
+        """Those that the operation has changed, and those whose members it has changed."""
         self.rules: list[Rule] = []
         self._listeners: dict[str, list[Callable[..., None]]] = {}
 
@@ -300,6 +302,7 @@ class Ledger:
         self.last_op[job] = op
         change = Change(job, before, after, self.clock.now(), op)
         self._changes.append(change)
+        self.flows_touched.update(view.flow.flow for view in (before, after) if view and view.flow)
         self.loop.trace(_told(change))
         self._tell("job_changed", change)
         asked = self.asked.get(job)
@@ -314,14 +317,16 @@ class Ledger:
         if self._changes or self._stirred:
             changes, self._changes, self._stirred = self._changes, [], False
             self._tell("op_ended", op, changes)
+            self.flows_touched = set()
 
     def see_flows(self, flows: Mapping[FlowId, FlowGraph], op: str) -> None:
         """Flows may have changed."""
         self.flows_before, self.flows = self.flows, {**flows}
-        for flow in self.flows_before.keys() | self.flows.keys():
+        for flow in {**self.flows_before, **self.flows}:  # a set has another order in each run
             before, after = self.flows_before.get(flow), self.flows.get(flow)
             if before != after:
                 self._stirred = True
+                self.flows_touched.add(flow)
                 state = "deleted" if after is None else after.flow.state.value
                 if before is None or after is None or before.flow.state is not after.flow.state:
                     self.loop.trace(f"{op}: flow {flow[-6:]} {state}")

@@ -32,14 +32,20 @@ def no_collector() -> Iterator[None]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """What happens in here happens to the dead: nobody hears of it."""
+    """What happens in here happens to the dead: nobody hears of it.
+
+    A worker that is cut short looks through all objects for what has ended its event loop. Among
+    the dead it finds nothing that matters, and looking takes longer than everything else in here.
+    """
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    objects, gc.get_objects = gc.get_objects, lambda generation=None: []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         sys.unraisablehook = hook
+        gc.get_objects = objects
 
 
 def close_coroutine(coro: Any) -> None:

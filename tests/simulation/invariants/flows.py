@@ -105,18 +105,26 @@ def _joins(flow: FlowGraph, number: int) -> list[int]:
 
 
 class Counting(Rule):
-    """F2, F3: counts and the flow's state follow from the jobs after every operation."""
+    """F2, F3: counts and the flow's state follow from the jobs after every operation.
+
+    A flow that the operation has not touched is as it was when it was counted last.
+    """
 
     def op_ended(self, op: str, changes: Sequence[Change]) -> None:
+        touched = self.ledger.flows_touched
+        if not touched:
+            return
         found: defaultdict[tuple[FlowId, int], Counter[str]] = defaultdict(Counter)
         for _, view in _members(self.ledger):
-            if view.flow is not None:
+            if view.flow is not None and view.flow.flow in touched:
                 counts = found[view.flow.flow, view.flow.part]
                 counts["total"] += 1
                 counts["open"] += view.state not in TERMINAL
                 counts["blocked"] += view.blocked
                 counts[view.state.value] += 1
         for flow, graph in self.ledger.flows.items():
+            if flow not in touched:
+                continue
             for part in graph.parts:
                 self._check_part(flow, part, found[flow, part.number], op)
             kinds = {part.number for part in graph.parts if part.kind is PartKind.JOBS}

@@ -36,7 +36,7 @@ def a_part_opens_with_the_first_end_before_it(patch: Patch) -> None:
     patch(FlowRows, "add", impatient)
 
 
-@mutant("memory", "F1 placing", flows=True)
+@mutant("memory", "F1 placing", first=12, flows=True)
 def a_failure_does_not_matter_to_those_that_wait_for_it(patch: Patch) -> None:
     learn = MemoryPart.learn
 
@@ -93,7 +93,7 @@ def what_a_member_adds_belongs_to_no_flow(patch: Patch) -> None:
     patch(ApplyRules, "follow_all", outside)
 
 
-@mutant("memory", "F3 ends", flows=True)
+@mutant("memory", "F3 ends", first=12, flows=True)
 def a_flow_does_not_wait_for_the_flows_that_its_jobs_added(patch: Patch) -> None:
     patch(MemoryPart, "expect_flow", lambda self, more=1: None)
     patch(MemoryPart, "learn_added", lambda self, before, after: None)
@@ -122,7 +122,7 @@ def a_cancel_reaches_running_members_only(patch: Patch) -> None:
     patch(MemoryPart, "is_cancelled", property(lambda part: False))
 
 
-@mutant("memory", "F8 deletion", flows=True)
+@mutant("memory", "F8 deletion", first=10, flows=True)
 def callbacks_are_left_when_their_flow_is_deleted(patch: Patch) -> None:
     def delete(self: MemoryFlows, flow: MemoryFlow) -> int:
         self._db.flows.remove(flow)
@@ -133,7 +133,7 @@ def callbacks_are_left_when_their_flow_is_deleted(patch: Patch) -> None:
     patch(MemoryFlows, "_delete", delete)
 
 
-@mutant("sqlite", "F1 placing", flows=True)
+@mutant("sqlite", "F1 placing", first=3, flows=True)
 def a_file_lets_a_failure_pass(patch: Patch) -> None:
     learn = CountedPart.learn
 

@@ -122,7 +122,7 @@ def a_claim_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch(ClaimRules, "start", reuse)
 
 
-@mutant("memory", first=24)
+@mutant("memory", first=27)
 def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     def held(self: MemoryDatabase, claim: Claim) -> Any:
         row = self.by_id.get(claim.job)
@@ -131,7 +131,7 @@ def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     patch(MemoryDatabase, "held", held)
 
 
-@mutant("sqlite", first=30)
+@mutant("sqlite", first=39)
 def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
     judge = sqlite_apply._apply
 
@@ -156,7 +156,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=138)
+@mutant("memory", first=145)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = ApplyRules.end
 
@@ -196,12 +196,12 @@ def a_lost_claim_answer_is_never_cured_on_sqlite(patch: Patch) -> None:
     patch(Claimer, "compare", lambda self, holding: None)
 
 
-@mutant("memory", first=33)
+@mutant("memory", first=38)
 def the_buried_may_claim(patch: Patch) -> None:
     patch(ClaimRules, "is_live", lambda self, worker: True)
 
 
-@mutant("sqlite", first=14)
+@mutant("sqlite", first=20)
 def the_buried_may_claim_in_sql(patch: Patch) -> None:
     patch.sql(sqlite_claim, " AND state = 'live'", "")
 
@@ -216,12 +216,12 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(StoreContact, "may_judge", property(lambda self: True))
 
 
-@mutant("memory", first=83)
+@mutant("memory", first=100)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
 
-@mutant("memory", first=4)
+@mutant("memory", first=5)
 def a_beat_revives_the_buried(patch: Patch) -> None:
     beat = MemoryWorkers.beat
 
@@ -351,7 +351,7 @@ def a_key_is_not_taken_in_sql(patch: Patch) -> None:
     )
 
 
-@mutant("memory", first=5)
+@mutant("memory", first=11)
 def a_repeated_insert_is_another_job(patch: Patch) -> None:
     def again(self: MemoryJobs, job: Any, now: datetime) -> Any:
         old = self._db.by_id.get(job.id)
@@ -409,7 +409,7 @@ def the_last_come_is_the_first_served(patch: Patch) -> None:
     patch(MemoryDatabase, "stand_ready", reverse)
 
 
-@mutant("memory", first=2)
+@mutant("memory", first=3)
 def a_released_job_keeps_its_unit(patch: Patch) -> None:
     accept, usage = ApplyRules.accept, MemoryBudgets.usage
     leaked: dict[int, Counter[str]] = {}
@@ -432,7 +432,7 @@ def an_ended_job_in_sql_opens_no_lane(patch: Patch) -> None:
     patch.sql(sqlite_lanes, "json_each(?1)) AND opens_at IS NULL", "json_each(?1)) AND 0")
 
 
-@mutant("memory", first=4)
+@mutant("memory", first=6)
 def units_are_counted_too_low(patch: Patch) -> None:
     usage = MemoryBudgets.usage
 
@@ -442,7 +442,7 @@ def units_are_counted_too_low(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", low)
 
 
-@mutant("memory", first=60)
+@mutant("memory", first=66)
 def a_suspect_does_not_wait_to_be_alone(patch: Patch) -> None:
     heads = ClaimRules.heads
 
@@ -604,7 +604,7 @@ def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
 # --- losses -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 losses", first=74)
+@mutant("memory", "24 losses", first=95)
 def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
     accept = ApplyRules.accept
 
@@ -631,7 +631,7 @@ def losses_are_counted_and_never_enough(patch: Patch) -> None:
 # --- single runs ------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 single runs")
+@mutant("memory", "24 single runs", first=12)
 def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     give_back = core_transition._given_back
 
@@ -641,7 +641,7 @@ def a_stop_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     patch(core_transition, "_given_back", generous)
 
 
-@mutant("memory", "24 single runs", first=55)
+@mutant("memory", "24 single runs", first=68)
 def a_loss_gives_back_what_must_not_run_twice(patch: Patch) -> None:
     lose = core_transition._lost
 

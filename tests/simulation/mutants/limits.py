@@ -34,7 +34,7 @@ from windlass._worker.run.execution import Execution
 # --- limits -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "16 concurrency", first=4)
+@mutant("memory", "16 concurrency", first=6)
 def keys_of_limits_are_not_counted(patch: Patch) -> None:
     usage = MemoryBudgets.usage
 
@@ -44,12 +44,12 @@ def keys_of_limits_are_not_counted(patch: Patch) -> None:
     patch(MemoryBudgets, "usage", blind)
 
 
-@mutant("memory", "16 rate", first=7)
+@mutant("memory", "16 rate", first=10)
 def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(budgets, "admit", _generous)
 
 
-@mutant("sqlite", "16 rate", first=7)
+@mutant("sqlite", "16 rate", first=16)
 def a_bucket_in_sql_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(sqlite_gates, "admit", _generous)
 
@@ -59,7 +59,7 @@ def _generous(rate: Rate, spent_until: Any, *, cost: float, now: datetime) -> An
     return admit(deeper, spent_until, cost=cost, now=now)
 
 
-@mutant("memory", "16 rate", first=7)
+@mutant("memory", "16 rate", first=10)
 def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
     charge = MemoryBudgets.charge
 
@@ -103,7 +103,7 @@ def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
     patch(ClaimRules, "room", awake)
 
 
-@mutant("memory", "16 cool-down", first=21)
+@mutant("memory", "16 cool-down", first=26)
 def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
     def cool(
         db: Any, queue: str, cools: Any, delay: timedelta, now: datetime
@@ -144,7 +144,7 @@ def a_queue_that_rests_in_sql_gives_jobs(patch: Patch) -> None:
 # --- breakers ---------------------------------------------------------------------------------
 
 
-@mutant("memory", "16 breaker", first=3)
+@mutant("memory", "16 breaker", first=4)
 def an_open_breaker_lets_jobs_through(patch: Patch) -> None:
     patch(MemoryBudgets, "_holding", lambda self, spec, use: None)
 
@@ -165,7 +165,7 @@ def a_success_closes_no_breaker(patch: Patch) -> None:
     patch(MemoryBudgets, "close_breakers", lambda self, uses: None)
 
 
-@mutant("memory", "16 breaker", first=4)
+@mutant("memory", "16 breaker", first=8)
 def a_cancelled_run_is_a_failure(patch: Patch) -> None:
     tell = ApplyRules.tell_gates
 
@@ -175,7 +175,7 @@ def a_cancelled_run_is_a_failure(patch: Patch) -> None:
     patch(ApplyRules, "tell_gates", blame)
 
 
-@mutant("sqlite", "16 breaker", first=6)
+@mutant("sqlite", "16 breaker", first=8)
 def an_open_breaker_in_sql_lets_jobs_through(patch: Patch) -> None:
     patch(sqlite_gates.SqliteBudgets, "_open_until", lambda self, gate, breaker: None)
 
@@ -199,7 +199,7 @@ def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     patch(MemoryDatabase, "replace", forget)
 
 
-@mutant("memory", "17 replacing", first=16)
+@mutant("memory", "17 replacing", first=31)
 def a_running_job_is_replaced(patch: Patch) -> None:
     insert = MemoryJobs._insert
 
@@ -224,7 +224,7 @@ def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     patch(MemoryDatabase, "finish", let_go)
 
 
-@mutant("memory", "17 unique", first=37)
+@mutant("memory", "17 unique", first=50)
 def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     accept = ApplyRules.accept
 
@@ -236,7 +236,7 @@ def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     patch(ApplyRules, "accept", lose)
 
 
-@mutant("sqlite", "17 replacing", first=39)
+@mutant("sqlite", "17 replacing", first=50)
 def a_running_job_in_sql_is_replaced(patch: Patch) -> None:
     def take_over(connection: Any, job: Any, holder: Any, lanes: Any, now: int) -> bool:
         statement = "UPDATE jobs SET payload = ?2 WHERE seq = ?1 AND state = 1"
@@ -281,7 +281,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(ApplyRules, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=155)
+@mutant("memory", "20 follow-ups", first=164)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = ApplyRules.accept
 
