@@ -287,7 +287,7 @@ async def test_a_handle_cancels_what_its_handler_enqueued() -> None:
 
         job = await tree.enqueue()
         async with app.worker():
-            await job.result(timeout=10)
+            await job.result(timeout=30)
         assert await job.cancel(children=True) is CancelAnswer.TOO_LATE
         leaves = await app.admin.jobs.find(JobFilter(task="leaf"))
         assert [one.state for one in leaves] == [State.CANCELLED] * 2

@@ -184,7 +184,7 @@ async def test_a_handler_that_names_a_key_does_not_show_its_digest(app: Windlass
     job = await opens.enqueue(PIN)
     async with app.worker(queues=["doors"]):
         with pytest.raises(JobFailed):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
     admin = app.admin
     told = [
         await admin.jobs.get(job.id),

@@ -63,7 +63,7 @@ def test_a_worker_of_one_loop_runs_what_another_loop_enqueued(app: Windlass) -> 
 
     async def main() -> object:
         async with app, app.worker():
-            return await app.job(job).result(timeout=10)
+            return await app.job(job).result(timeout=30)
 
     assert asyncio.run(main()) == 7
 

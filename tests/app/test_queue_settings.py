@@ -114,5 +114,5 @@ async def test_jobs_of_a_queue_that_the_command_line_cannot_name_can_be_moved_an
     await app.admin.jobs.edit(new.id, queue="plain")
     async with app.worker(queues=["plain"], until_empty=True) as worker:
         await worker.wait()
-    assert await app.job(new.id).result(timeout=10) == "done"
+    assert await app.job(new.id).result(timeout=30) == "done"
     assert all(count.ready == 0 for count in await app.admin.queues.counts())

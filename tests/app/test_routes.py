@@ -67,7 +67,7 @@ async def test_schedules_and_jobs_that_follow_are_routed() -> None:
         async with app.worker():
             fired = await app.admin.schedules.trigger("reports.hourly")
             assert fired is not None
-            await app.job(fired.id).result(timeout=10)
+            await app.job(fired.id).result(timeout=30)
         (ran,) = await app.admin.jobs.find(JobFilter(task="reports.hourly"))
         (then,) = await app.admin.jobs.find(JobFilter(task="ok.tell"))
         assert ran.on_failure is not None

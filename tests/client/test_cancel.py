@@ -30,7 +30,7 @@ async def test_a_job_that_has_ended_or_is_unknown_cannot_be_cancelled(app: Windl
 
     job = await work.enqueue()
     async with app.worker():
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     assert await job.cancel() is CancelAnswer.TOO_LATE
     assert await app.job("0" * 32).cancel() is CancelAnswer.UNKNOWN
     assert (await job.refresh()).state is State.SUCCEEDED
@@ -53,7 +53,7 @@ async def test_a_running_coroutine_is_cancelled(app: Windlass) -> None:
         await started.wait()
         assert await job.cancel() is CancelAnswer.REQUESTED
         with pytest.raises(JobCancelled):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
     assert undone == ["tidied up"]
 
 
@@ -71,7 +71,7 @@ async def test_a_running_thread_is_asked_to_end(app: Windlass) -> None:
         assert await asyncio.to_thread(started.wait, 10)
         assert await job.cancel() is CancelAnswer.REQUESTED
         with pytest.raises(JobCancelled):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
 
 
 async def test_success_wins_over_a_request(app: Windlass) -> None:
@@ -90,7 +90,7 @@ async def test_success_wins_over_a_request(app: Windlass) -> None:
         job = await work.enqueue()
         await started.wait()
         await job.cancel()
-        assert await job.result(timeout=10) == "finished anyway"
+        assert await job.result(timeout=30) == "finished anyway"
 
 
 async def test_a_retry_gives_way_to_a_request(app: Windlass) -> None:
@@ -102,5 +102,5 @@ async def test_a_retry_gives_way_to_a_request(app: Windlass) -> None:
     async with app.worker():
         job = await work.enqueue()
         with pytest.raises(JobCancelled):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
     assert (await job.refresh()).attempt == 1

@@ -161,7 +161,7 @@ async def test_arguments_and_results_come_back_as_what_they_were(
     task = cast("Task[[object], object]", app.task(echo))
     async with app.worker():
         job = await task.enqueue(value)
-        assert await job.result(timeout=10) == value
+        assert await job.result(timeout=30) == value
     assert got == [value]
 
 
@@ -172,7 +172,7 @@ async def test_a_default_that_was_not_given_is_the_functions_own(app: Windlass) 
 
     async with app.worker():
         jobs = await app.enqueue_many([work.call(1), work.call(1, 5), work.call(1, third=7)])
-        results = [await job.result(timeout=10) for job in jobs]
+        results = [await job.result(timeout=30) for job in jobs]
     assert results == [[1, 2, 3], [1, 5, 3], [1, 2, 7]]
 
 
@@ -266,7 +266,7 @@ async def test_a_follow_up_remembers_where_it_came_from(app: Windlass) -> None:
     async with app.worker():
         asked = parent.options(correlation_id="request-1", tenant="acme")
         job = await asked.enqueue()
-        follow_up = await app.admin.jobs.get(await job.result(timeout=10))
+        follow_up = await app.admin.jobs.get(await job.result(timeout=30))
     assert (follow_up.parent, follow_up.correlation_id, follow_up.tenant) == (
         job.id,
         "request-1",
@@ -372,7 +372,7 @@ async def test_an_identity_read_from_an_argument_is_cut_to_what_may_be_given(
     job = await parent.enqueue("x" * 1000)
     assert (await job.refresh()).correlation_id == "x" * 256
     async with app.worker():
-        inherited = await job.result(timeout=10)
+        inherited = await job.result(timeout=30)
     assert (await app.job(inherited).refresh()).correlation_id == "x" * 256
 
 

@@ -204,7 +204,7 @@ async def test_stars_reach_the_handler_and_make_a_key(app: Windlass) -> None:
 
     async with app.worker():
         job = await add.enqueue(Decimal("1.5"), two=Decimal(2))
-        assert await job.result(timeout=10) == Decimal("3.5")
+        assert await job.result(timeout=30) == Decimal("3.5")
     first = await add.enqueue()
     assert not (await add.enqueue()).created
     assert (await add.enqueue(Decimal(1))).id != first.id
@@ -218,8 +218,8 @@ async def test_a_partial_is_a_task_with_the_parameters_it_leaves_open(app: Windl
     tripled = app.task(name="tripled", queue="default")(functools.partial(scale, 3, plus=1))
     assert doubled.name.endswith("scale")
     async with app.worker():
-        assert await (await doubled.enqueue(Decimal("1.5"))).result(timeout=10) == 3
-        assert await (await tripled.enqueue(price=Decimal(2))).result(timeout=10) == 7
+        assert await (await doubled.enqueue(Decimal("1.5"))).result(timeout=30) == 3
+        assert await (await tripled.enqueue(price=Decimal(2))).result(timeout=30) == 7
     with pytest.raises(PayloadError, match="Extra positional"):
         await doubled.enqueue(Decimal(1), 2)
 

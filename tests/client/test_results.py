@@ -42,7 +42,7 @@ async def test_the_value_is_typed_by_the_function(app: Windlass) -> None:
 
     async with app.worker():
         job = await work.enqueue()
-        assert await job.result(timeout=10) == (1, timedelta(seconds=2))
+        assert await job.result(timeout=30) == (1, timedelta(seconds=2))
 
 
 @dataclass
@@ -58,10 +58,10 @@ async def test_a_handle_made_of_an_id_gives_what_the_first_one_gives(app: Windla
 
     async with app.worker():
         job = await work.enqueue()
-        first = await job.result(timeout=10)
+        first = await job.result(timeout=30)
         assert first == (1, Invoice(Decimal("2.50"), timedelta(seconds=2)))
         for again in (app.job(job.id), work.job(job.id)):
-            assert await again.result(timeout=10) == first
+            assert await again.result(timeout=30) == first
             assert again == job
             assert hash(again) == hash(job)
         assert await asyncio.to_thread(app.blocking.result, app.job(job.id)) == first
@@ -74,9 +74,9 @@ async def test_a_handle_gives_plain_json_where_the_task_is_not_known(app: Windla
 
     async with app.worker():
         job = await work.enqueue()
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     app.tasks.remove("work")
-    assert await app.job(job.id).result(timeout=10) == [1, "PT2S"]
+    assert await app.job(job.id).result(timeout=30) == [1, "PT2S"]
 
 
 async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
@@ -87,7 +87,7 @@ async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
     async with app.worker():
         job = await work.enqueue()
         with pytest.raises(JobFailed, match=r"customer.*app\.admin\.jobs\.history") as caught:
-            await job.result(timeout=10)
+            await job.result(timeout=30)
     assert caught.value.job_id == job.id
     assert (caught.value.kind, caught.value.text) == ("windlass.GiveUp", "no such customer")
 
@@ -99,7 +99,7 @@ async def test_a_cancelled_job_raises(app: Windlass) -> None:
     job = await work.enqueue()
     await job.cancel()
     with pytest.raises(JobCancelled, match=r"was cancelled before it succeeded\b"):
-        await job.result(timeout=10)
+        await job.result(timeout=30)
 
 
 async def test_an_expired_job_raises(app: Windlass, clock: VirtualClock) -> None:
@@ -110,7 +110,7 @@ async def test_an_expired_job_raises(app: Windlass, clock: VirtualClock) -> None
     clock.advance(61)
     async with app.worker():
         with pytest.raises(JobExpired, match="no worker started it in time"):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
 
 
 async def test_a_discarded_job_raises_with_the_reason(app: Windlass) -> None:
@@ -121,17 +121,17 @@ async def test_a_discarded_job_raises_with_the_reason(app: Windlass) -> None:
     async with app.worker():
         job = await work.enqueue()
         with pytest.raises(JobFailed):
-            await job.result(timeout=10)
+            await job.result(timeout=30)
     await app.admin.jobs.discard(job.id, reason="not worth it")
     with pytest.raises(JobDiscarded, match="not worth it") as caught:
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     assert not isinstance(caught.value, JobExpired)
 
 
 async def test_an_unknown_job_raises_at_once(app: Windlass) -> None:
     job = app.job("0" * 32)
     with pytest.raises(JobNotFound, match="retention"):
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     with pytest.raises(JobNotFound):
         await job.refresh()
 
@@ -155,7 +155,7 @@ async def test_no_time_at_all_is_enough_for_what_is_there(app: Windlass) -> None
 
     async with app.worker():
         job = await work.enqueue()
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     assert await job.result(timeout=0) == 1
     with pytest.raises(JobNotFound):
         await app.job("0" * 32).result(timeout=0)
@@ -185,10 +185,10 @@ async def test_a_handler_may_wait_for_another_job(app: Windlass) -> None:
     @app.task
     async def parent(ctx: Context) -> str:
         job = await ctx.enqueue(child.call())
-        return str(await job.result(timeout=10))
+        return str(await job.result(timeout=30))
 
     async with app.worker():
-        assert await (await parent.enqueue()).result(timeout=10) == "from the child"
+        assert await (await parent.enqueue()).result(timeout=30) == "from the child"
 
 
 async def test_a_result_that_is_stored_already_needs_no_worker(app: Windlass) -> None:
@@ -198,7 +198,7 @@ async def test_a_result_that_is_stored_already_needs_no_worker(app: Windlass) ->
 
     async with app.worker():
         job = await work.enqueue()
-        await job.result(timeout=10)
+        await job.result(timeout=30)
     assert await job.result() == 7
 
 
@@ -228,8 +228,8 @@ async def test_one_waiter_asks_for_all_awaited_jobs_at_once() -> None:
 
     with wrapping(app, Counting):
         jobs = await app.enqueue_many([work.call(n) for n in range(200)])
-        waits = [asyncio.create_task(job.result(timeout=10)) for job in jobs]
-        twice = [asyncio.create_task(jobs[0].result(timeout=10)) for _ in range(3)]
+        waits = [asyncio.create_task(job.result(timeout=30)) for job in jobs]
+        twice = [asyncio.create_task(jobs[0].result(timeout=30)) for _ in range(3)]
         async with app.worker(slots=200):
             assert await asyncio.gather(*waits) == list(range(200))
             assert await asyncio.gather(*twice) == [0, 0, 0]
@@ -249,7 +249,7 @@ async def test_an_outage_ends_nobodys_wait() -> None:
         job = await work.enqueue()
         counting = Counting.of(app)
         counting.error = StorageUnavailable("the disk is gone for a moment")
-        waiting = asyncio.create_task(job.result(timeout=10))
+        waiting = asyncio.create_task(job.result(timeout=30))
         await counting.looked.wait()
         counting.error = None
         async with app.worker():
@@ -266,7 +266,7 @@ async def test_a_permanent_error_reaches_every_waiting_caller(error: Exception) 
     with wrapping(app, Counting):
         jobs = await app.enqueue_many([work.call(), work.call()])
         Counting.of(app).error = error
-        waits = [job.result(timeout=10) for job in jobs]
+        waits = [job.result(timeout=30) for job in jobs]
         one, other = await asyncio.gather(*waits, return_exceptions=True)
         assert type(one) is type(other) is type(error)
         assert str(one) == str(other) == str(error)
@@ -330,7 +330,7 @@ async def test_giving_up_one_wait_leaves_the_others(app: Windlass) -> None:
 
     job = await work.enqueue()
     given_up = asyncio.create_task(job.result())
-    patient = asyncio.create_task(job.result(timeout=10))
+    patient = asyncio.create_task(job.result(timeout=30))
     await asyncio.sleep(0)
     given_up.cancel()
     async with app.worker():
@@ -371,4 +371,4 @@ async def test_an_instruction_that_makes_no_sense_is_an_error_like_any_other(
 
     async with app.worker():
         with pytest.raises(JobFailed, match="InvalidArgument: after"):
-            await (await work.enqueue()).result(timeout=10)
+            await (await work.enqueue()).result(timeout=30)

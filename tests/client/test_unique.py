@@ -137,7 +137,7 @@ async def test_a_job_that_a_handler_enqueues_is_unique_too(
 
     job = await parent.enqueue()
     async with app.worker(queues=["default"], slots=1):
-        assert await job.result(timeout=10) == [True, False]
+        assert await job.result(timeout=30) == [True, False]
 
 
 # --- what a call says ----------------------------------------------------------------------------
@@ -273,7 +273,7 @@ async def test_a_running_job_is_followed_by_the_next_one_when_calls_replace() ->
             second = await index.options(delay=60).enqueue()
             third = await index.enqueue()
             go_on.set()
-            await third.result(timeout=10)
+            await third.result(timeout=30)
         assert (second.created, third.id, third.replaced) == (True, second.id, True)
         assert (await first.refresh()).state is State.SUCCEEDED
 

@@ -27,6 +27,7 @@ CHANGING = re.compile(
     r"|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d"
     r"|\b\d+(?:\.\d+)? ?(?:ms|s|m|h|d)\b(?: \d+ [smh]\b)*|\b\d+(?:\.\d+)?/s"
     r"|(?:\d+(?:\.\d+)? )?[KMGT]?i?B\b"
+    r"|\bactive +(?:now|in [\d.]+ m?s)\b"  # on a busy machine a slot may have come meanwhile
     r"|none yet|\d+ jobs removed|\bdone\b"  # a chore may have run
     r"|(?:pid|SQLite|PostgreSQL|windlass|event loop) [\w.]+|\b[\w.]+:\d+/\w+|\(\w+\)"
 )

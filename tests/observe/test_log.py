@@ -402,9 +402,9 @@ async def embedded_words(app: Windlass, caplog: pytest.LogCaptureFixture, worker
         await stack.enter_async_context(app)
         for _ in range(workers):
             await stack.enter_async_context(app.worker())
-        await (await good.enqueue()).result(timeout=10)
+        await (await good.enqueue()).result(timeout=30)
         with pytest.raises(JobFailed):
-            await (await bad.enqueue()).result(timeout=10)
+            await (await bad.enqueue()).result(timeout=30)
     told = [record for record in caplog.records if record.name == "windlass.jobs"]
     return " ".join(record.getMessage().split()[0] for record in told)
 
@@ -488,7 +488,7 @@ async def test_log_lines_of_handlers_are_masked_in_the_programs_log_too(
     caplog.handler.setFormatter(logging.Formatter("%(message)s"))
     with caplog.at_level(logging.INFO):
         async with app, app.worker():
-            await (await charge.enqueue("4111-1111", "plain")).result(timeout=10)
+            await (await charge.enqueue("4111-1111", "plain")).result(timeout=30)
             own.warning("elsewhere 4111-1111")
     assert caplog.text.count("4111-1111") == 1
     assert "elsewhere 4111-1111" in caplog.text  # nobody's run

@@ -60,7 +60,7 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
         raise Throttled(60)
 
     async with app, app.worker(slots=4):
-        await (await pay.options(tenant="acme").enqueue("canary-4111")).result(timeout=10)
+        await (await pay.options(tenant="acme").enqueue("canary-4111")).result(timeout=30)
         cooled = asyncio.Event()
         parts_of(app).hooks.bus.subscribe(
             lambda event: cooled.set() if isinstance(event, QueueCooled) else None

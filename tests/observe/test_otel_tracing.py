@@ -111,8 +111,8 @@ async def test_a_job_with_two_retries_and_a_child_is_one_trace(app: Windlass, sp
     async with app.worker():
         with spans.tracer.start_as_current_span("request"):
             job = await order.options(correlation_id="r-1").enqueue(-4711)
-        await job.result(timeout=10)
-        await children[0].result(timeout=10)
+        await job.result(timeout=30)
+        await children[0].result(timeout=30)
 
     request, sent = spans.only("request"), spans.only("enqueue orders")
     first, second, third = spans.named("run orders")
@@ -148,7 +148,7 @@ async def test_spans_say_what_the_messaging_conventions_ask_for(
 
     async with app.worker() as worker:
         job = await mail.options(correlation_id="r-1").enqueue()
-        await job.result(timeout=10)
+        await job.result(timeout=30)
         name = worker.id
     assert attributes(spans.only("enqueue mail")) == {
         "messaging.system": "windlass",
@@ -212,7 +212,7 @@ async def test_a_job_that_is_enqueued_outside_of_any_trace_begins_one(
         context = app.worker()
         await context.__aenter__()
     try:
-        await (await a.enqueue()).result(timeout=10)
+        await (await a.enqueue()).result(timeout=30)
     finally:
         await context.__aexit__(None, None, None)
     sent = spans.only("enqueue default")

@@ -363,7 +363,7 @@ async def test_an_app_counts_what_its_worker_does(app: Windlass) -> None:
     registry = CollectorRegistry()
     metrics = app.metrics(registry)
     async with app.worker():
-        await (await send.enqueue()).result(timeout=10)
+        await (await send.enqueue()).result(timeout=30)
         page, content_type = await metrics.page()
     assert content_type.startswith("text/plain")
     found, job = parsed(page.decode()), {"queue": "mail", "task": "shop.send"}

@@ -66,7 +66,7 @@ async def test_a_plugin_is_loaded_when_the_settings_name_it(offer: Offer) -> Non
     app = Windlass("memory://", plugins={"offered": GRANTS})
     async with app.worker():
         job = await app.tasks["offered.work"].enqueue()
-        assert await job.result(timeout=10) == 42
+        assert await job.result(timeout=30) == 42
     assert app.plugins["offered"].grants == GRANTS
     assert module in sys.modules
     parts_of(app).load()  # again changes nothing

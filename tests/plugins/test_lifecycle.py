@@ -176,7 +176,7 @@ def test_running_jobs_continue_when_their_plugin_is_uninstalled() -> None:
             await world.app.uninstall("some")
             with pytest.raises(UnknownTask):
                 world.app.tasks["some.slow"]
-            return await job.result(timeout=10)
+            return await job.result(timeout=30)
 
     assert simulate(scenario) == "done"
 

@@ -113,7 +113,7 @@ async def test_a_worker_inside_an_isolation_works_on_its_jobs(
 
     async with app.worker():
         job = await work.enqueue()
-        assert await job.result(timeout=10) == "done"
+        assert await job.result(timeout=30) == "done"
 
 
 async def test_a_real_storage_is_not_drained(app: Windlass, file: Path) -> None:

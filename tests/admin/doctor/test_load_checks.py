@@ -109,7 +109,7 @@ async def test_the_doctor_tells_what_the_leading_worker_has_measured(url: str) -
     async with app:
         async with app.worker(slots=4):
             for job in await app.enqueue_many([app.call("add") for _ in range(8)]):
-                await job.result(timeout=10)
+                await job.result(timeout=30)
         storage = await parts_of(app).storage()
         meter = StorageMeter(storage, Leads())
         await meter.step()

@@ -27,6 +27,8 @@ _PRELOADED = (
     "windlass._cli.worker_process.process",
     "windlass._cli.commands.worker",
     "windlass._storage.sqlite",
+    "windlass._storage.postgres",
+    "windlass._storage.redis",
     "tests.crash.harness.roles",
 )
 _PR_SET_PDEATHSIG = 1

@@ -38,7 +38,7 @@ async def test_workers_run_without_a_writable_folder_and_say_so_once(
         for _ in range(2):
             async with app.worker(until_empty=True) as worker:
                 await worker.wait()
-        assert await job.result(timeout=10) == 42
+        assert await job.result(timeout=30) == 42
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert len(said) == 1
     assert "Set XDG_RUNTIME_DIR or TMPDIR to a writable folder" in said[0]

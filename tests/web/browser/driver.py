@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    async_playwright,
+    expect,
+)
 
 from tests.web.fixtures import Room
 from windlass import Limit, Rate, Windlass
@@ -27,6 +34,10 @@ __all__ = ["CHROMIUM", "DESKTOP", "PHONE", "Watched", "browser", "lively", "serv
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
+PATIENCE = 30_000
+"""Milliseconds: a busy machine may take its time, and who waits for an event goes on with it."""
+
+expect.set_options(timeout=PATIENCE)
 
 
 class Watched:
@@ -97,7 +108,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def watched(one: Browser, room: Room, root: str, **settings: Any) -> AsyncIterator[Watched]:
     """A tab of somebody who came in by the link; it must have stayed without complaint."""
     context: BrowserContext = await one.new_context(**{"viewport": DESKTOP, **settings})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     tab = Watched(await context.new_page(), root)
     await tab.open(f"/enter?link={room.door.new_link()}")
     yield tab

@@ -77,7 +77,7 @@ async def test_the_on_failure_task_gets_the_job_and_the_error() -> None:
         assert (then.state, then.parent, then.on_failure) == (State.WAITING, job.id, None)
         assert (then.tenant, then.principal, then.correlation_id) == ("acme", "ann", "r-1")
         async with it.app.worker(queues=["alerts"]):
-            await it.app.job(then.id).result(timeout=10)
+            await it.app.job(then.id).result(timeout=30)
         (failure,) = told
         assert failure == Failure(
             job_id=job.id,
@@ -377,7 +377,7 @@ async def test_a_store_that_takes_only_a_plain_follow_up_gets_one() -> None:
         it.store.hooks.clear()
         async with it.app.worker(queues=["alerts"]):
             for then in await followers(it.app):
-                await it.app.job(then.id).result(timeout=10)
+                await it.app.job(then.id).result(timeout=30)
         assert {failure.job_id for failure in told} == {kept.id, lost.id}
         assert all("arguments" in failure.shortened for failure in told)
 

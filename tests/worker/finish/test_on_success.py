@@ -57,7 +57,7 @@ async def test_the_task_gets_the_job_and_its_result() -> None:
         assert (then.state, then.parent) == (State.WAITING, job.id)
         assert (then.tenant, then.principal, then.correlation_id) == ("acme", "ann", "r-1")
         async with it.app.worker(queues=["mail"]):
-            await it.app.job(then.id).result(timeout=10)
+            await it.app.job(then.id).result(timeout=30)
         assert told == [
             Success(
                 job_id=job.id,

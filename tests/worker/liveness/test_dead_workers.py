@@ -93,7 +93,7 @@ def test_a_success_that_was_stored_before_the_reaping_counts() -> None:
             enqueued = await stubborn.enqueue()
             await world.until(1)
             await store.inner.workers.bury([shift.worker.id])
-            assert await enqueued.result(timeout=10) == "just done"
+            assert await enqueued.result(timeout=30) == "just done"
 
     simulate(scenario)
 

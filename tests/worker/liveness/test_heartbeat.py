@@ -172,7 +172,7 @@ async def test_a_handler_that_blocks_the_loop_gets_nobody_buried_and_is_named_in
             await worker.started.wait()
             await other.judging()
             job = await blocker.enqueue()
-            assert await job.result(timeout=10) == "done"
+            assert await job.result(timeout=30) == "done"
             record = await job.refresh()
             worker.stop()
             await running

@@ -530,7 +530,7 @@ def test_a_part_of_a_worker_that_other_code_cancels_is_started_again() -> None:
                 if "_part" in repr(task.get_coro()):
                     task.cancel()
             job = await sleep.enqueue(1.0)
-            assert await job.result(timeout=10) == "slept"
+            assert await job.result(timeout=30) == "slept"
 
     simulate(scenario)
 

@@ -20,7 +20,7 @@ async def test_a_finished_run_leaves_nothing_for_the_garbage_collector() -> None
         gc.disable()
         try:
             for job in jobs:
-                await job.result(timeout=10)
+                await job.result(timeout=30)
             # By type alone: isinstance asks objects that answer for others, and wake them up.
             runs = [thing for thing in gc.get_objects() if type(thing) is Execution]
         finally:

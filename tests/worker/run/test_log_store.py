@@ -234,7 +234,7 @@ def test_lines_can_be_read_while_the_job_runs_and_are_written_about_once_a_secon
                 "once more",
             ]
             assert 1 <= len(chunks) <= 3
-            await job.result(timeout=10)
+            await job.result(timeout=30)
             await asyncio.sleep(0.1)
             chunks = await store.inner.journal.logs(job.id)
             assert sum(len(chunk.lines) for chunk in chunks) == 10
