@@ -507,6 +507,12 @@ async def main() -> None:
     async for number in run.results(rows):
         number.upper()  # E: attr-defined
     await app.start("flow")  # E: arg-type
+    await run.add(Flow("added"), after=[sent, ended(rows)])
+    await run.add(Flow("added"), after=rows)
+    await run.add(Flow("added"), after="rows")  # E: arg-type
+    await run.add(Flow("added"), after=[sent.id])  # E: list-item
+    app.blocking.add(run, Flow("added"), after=ended(sent))
+    app.blocking.add(run, Flow("added"), after=run)  # E: arg-type
     inner = flow.group("all").group("inner").map(send, ["a"], subject="c")
     inner.results.upper()  # E: attr-defined
     async for done in run.results(rows).outcomes():

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import msgspec
+
 from windlass._app.blocking_loop import BlockingLoop
 from windlass._app.named_task import NamedTask, call_by_name, check_task_name
 from windlass._client.client import check_calls, job_for, needs_limits, note_ids
@@ -14,7 +16,7 @@ from windlass._client.connections import Connections
 from windlass._client.flow_run import FlowRun
 from windlass._client.flows import check_addition, new_flow
 from windlass._client.transactional import Outbox, Wake, check_connection
-from windlass._core.flows.flow import Addition, FlowRecord, NewFlow
+from windlass._core.flows.flow import Addition, Edge, FlowRecord, NewFlow
 from windlass._core.flows.pending import PENDING, has_pending
 from windlass._core.flows.results import Outcome
 from windlass._core.job.ids import job_ids_of
@@ -317,9 +319,10 @@ class Producer:
         check_wake(wake, connection)
         return plan, self._completed_many([call for _, _, call in plan.calls])
 
-    async def add_to_flow(self, into: FlowId, flow: Flow) -> None:
+    async def add_to_flow(self, into: FlowId, flow: Flow, after: tuple[Edge, ...]) -> None:
         """Add a flow to a running one, whole or not at all."""
-        plan, calls = self._planned(flow, None, None)
+        planned, calls = self._planned(flow, None, None)
+        plan = msgspec.structs.replace(planned, after=after)
         check_addition(plan)
         client = await self._connections.client()
         flow.fix()

@@ -19,6 +19,7 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.call import Call, CallKeywords
 from windlass._tasks.context import report_wait
 from windlass._tasks.flows.flow import Flow, Group
+from windlass._tasks.flows.node import After
 from windlass._tasks.handle import Job
 from windlass.errors import InvalidArgument
 
@@ -88,10 +89,10 @@ class BlockingClient:
         """Store a flow like ``await app.start(flow)``. A ``connection`` is used on this thread."""
         return self._producer.start_sync(flow, connection, wake)
 
-    def add(self, run: FlowRun, flow: Flow) -> None:
-        """Add a flow to a running one like ``await run.add(flow)``."""
+    def add(self, run: FlowRun, flow: Flow, *, after: After = ()) -> None:
+        """Add a flow to a running one like ``await run.add(flow, after=...)``."""
         _check_run(run, "add")
-        self.run(run.add(flow), instead="run.add(...)")
+        self.run(run.add(flow, after=after), instead="run.add(...)")
 
     def wait(self, run: FlowRun, timeout: timedelta | float | None = None) -> FlowRecord:
         """Wait for the end of a flow like ``await run.wait(timeout)``."""

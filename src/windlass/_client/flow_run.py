@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from windlass._core.flows.flow import FlowRecord
+from windlass._core.flows.flow import Edge, FlowRecord
 from windlass._core.flows.results import Done, Outcome, Results, done_of
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.values.names import shown
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowGraph
 from windlass._tasks.flows.flow import Flow, Group, Node
+from windlass._tasks.flows.node import After, AnyEnd, upstreams_of
 from windlass._tasks.handle import Job, JobClient
 from windlass.errors import InvalidArgument
 
@@ -38,8 +39,8 @@ class FlowClient(JobClient, Protocol):
         """Yield the jobs of its parts as they end."""
         ...
 
-    async def add_to_flow(self, into: FlowId, flow: Flow) -> None:
-        """Add a flow to it while it runs."""
+    async def add_to_flow(self, into: FlowId, flow: Flow, after: tuple[Edge, ...]) -> None:
+        """Add a flow to it while it runs. ``after``: parts of it that the added one waits for."""
         ...
 
     async def act_on_flow(self, flow: FlowId, action: FlowAction) -> ActionResult:
@@ -140,16 +141,48 @@ class FlowRun:
             message += ", which was started elsewhere: read its parts with run.graph()"
         raise InvalidArgument(message)
 
-    async def add(self, flow: Flow) -> None:
+    async def add(self, flow: Flow, *, after: After = ()) -> None:
         """Add a flow to this one while it runs, whole or not at all.
 
         It counts for the end: this flow and its callbacks wait for all its jobs, and a failure of
-        it is one of this flow. No job that is there waits for it, and it waits for none of them.
-        It has no ``key``, ``expires`` or unique keys, and at most 10,000 jobs. After an error add
-        the same `Flow` again: it is stored once. Raises FlowEnded if this flow has ended, was
-        cancelled or has expired, and FlowNotFound.
+        it is one of this flow. No job that is there waits for it.
+
+        ``after``: nodes and groups of the `Flow` that this run was started from. The added jobs
+        that wait for nothing else wait for these, and are cancelled if one fails. With
+        ``ended(node)`` only its end counts.
+
+        The added flow has no ``key``, ``expires`` or unique keys, and at most 10,000 jobs. After
+        an error add the same `Flow` again: it is stored once. Raises FlowEnded if this flow has
+        ended, was cancelled or has expired, and FlowNotFound.
         """
-        await self._client.add_to_flow(self.id, flow)
+        await self._client.add_to_flow(self.id, flow, self._edges(after))
+
+    def _edges(self, after: After) -> tuple[Edge, ...]:
+        """Return the parts that an added flow waits for, each once. Strict wins where both are
+        asked for.
+        """
+        edges: dict[int, bool] = {}
+        for one in upstreams_of(after):
+            upstream, strict = (one.upstream, False) if isinstance(one, AnyEnd) else (one, True)
+            self._check_upstream(upstream)
+            for part in upstream.awaited:
+                edges[part] = edges.get(part, False) or strict
+        return tuple(Edge(part, strict) for part, strict in sorted(edges.items()))
+
+    def _check_upstream(self, given: object) -> None:
+        if not isinstance(given, Node | Group):
+            message = (
+                f"after= takes nodes and groups of the Flow that this run was started from, got "
+                f"{shown(given)}"
+            )
+            raise InvalidArgument(message)
+        if given.flow.id != self.id:
+            message = (
+                f"{given!r} does not belong to flow {self.id}: after= takes nodes and groups of "
+                f"the Flow that was given to app.start. Where that Flow is not at hand, add "
+                f"without after=, or let a job of the flow add with ctx.then(...)"
+            )
+            raise InvalidArgument(message)
 
     async def cancel(self) -> ActionResult:
         """Cancel what waits, and ask what runs to stop. Returns "done", or "wrong_state" if the

@@ -47,6 +47,14 @@ def check_addition(plan: FlowPlan) -> None:
             f"each add a part with ctx.then(...)"
         )
         raise InvalidArgument(message)
+    waiting = sum(not part.after for part in plan.parts) * len(plan.after)
+    if waiting > MOST_ADDED:
+        message = (
+            f"after= lets every first job and group of {plan.name!r} wait for {len(plan.after):,} "
+            f"others, which is {waiting:,} dependencies: at most {MOST_ADDED:,} are allowed. Begin "
+            f"the flow with one job that the others wait for"
+        )
+        raise InvalidArgument(message)
 
 
 def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
@@ -58,6 +66,7 @@ def new_flow(plan: FlowPlan, jobs: Sequence[NewJob]) -> NewFlow:
         key=plan.key,
         expires=plan.expires,
         parts=plan.parts,
+        after=plan.after,
         jobs=list(zip(numbers, jobs, strict=True)),
         tenant=next((job.tenant for job in jobs if job.tenant is not None), None),
     )

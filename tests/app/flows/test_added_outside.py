@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.app.flows.shop import add_up, app, double, empty_store, once, ran, tell
-from windlass import Flow, FlowRun, Windlass
-from windlass._core.flows.flow import FlowState, NewFlow
+from windlass import Flow, FlowRun, Windlass, ended
+from windlass._core.flows.flow import Edge, FlowState, NewFlow
 from windlass._core.job.event import JobEnqueued
 from windlass._core.job.job import FlowId
 from windlass._storage.memory.flows.flows import MemoryFlows
@@ -189,3 +189,90 @@ async def test_what_an_added_flow_cannot_have_is_refused() -> None:
     await run.add(more)
     with pytest.raises(InvalidArgument, match="was started"):
         more.add(double.call(1))
+
+
+async def test_what_is_added_waits_for_nodes_and_groups_of_the_flow() -> None:
+    flow = Flow("night", on_succeeded=tell.call("good"))
+    one, beside = flow.add(tell.call("one")), flow.add(tell.call("beside"))
+    pages = flow.group("pages")
+    pages.add(tell.call("page"), after=one)
+    closed = flow.group("closed")
+    closed.add(tell.call("closed"), after=beside)
+    flow.add(tell.call("behind"), after=closed)
+    run = await app.start(flow)
+    late = Flow("late")
+    late.add(tell.call("late"), name="added")
+    await run.add(late, after=[pages, ended(closed), one])
+    (page,), (join,) = pages.awaited, closed.awaited
+    parts = {part.name: part for part in (await run.graph()).parts}
+    assert parts["added"].after == (Edge(one.part), Edge(page), Edge(join, strict=False))
+    (await drain(app)).raise_errors()
+    assert ran.index("late") > max(ran.index("page"), ran.index("closed"))
+    assert ran[-1] == "good"
+
+
+async def test_what_failed_already_cancels_what_is_added_behind_it() -> None:
+    flow = Flow("night")
+    failing = flow.add(double.options(max_attempts=1).call(-1))
+    flow.add(tell.options(delay="1h").call("later"))
+    run = await app.start(flow)
+    await drain(app)
+    strict, lenient = Flow("strict"), Flow("lenient")
+    stopped = strict.add(tell.call("strict"))
+    strict.add(tell.call("behind"), after=stopped)
+    lenient.add(tell.call("lenient"))
+    await run.add(strict, after=failing)
+    await run.add(lenient, after=ended(failing))
+    await drain(app)
+    assert ran == ["lenient"]
+    record = await run.refresh()
+    assert (record.stopped, record.open) == (2, 1)
+
+
+async def test_code_without_an_event_loop_adds_one_behind_a_node() -> None:
+    flow = Flow("night")
+    node = flow.add(tell.call("first"))
+    run, late = await app.start(flow), Flow("late")
+    late.add(tell.call("second"))
+    await asyncio.to_thread(app.blocking.add, run, late, after=node)
+    (await drain(app)).raise_errors()
+    assert ran == ["first", "second"]
+
+
+async def test_it_waits_for_nothing_but_parts_of_the_running_flow() -> None:
+    flow, other = Flow("night"), totals(1)
+    node, foreign = flow.add(tell.call("first")), other.add(tell.call("other"))
+    run, late = await app.start(flow), totals(1)
+    mistakes: list[tuple[object, str]] = [
+        (foreign, r"does not belong to flow .*ctx\.then"),
+        (ended(foreign), "does not belong to flow"),
+        ([node, foreign], "does not belong to flow"),
+        (late.add(tell.call("own")), "does not belong to flow"),
+        ("first", "after= takes nodes and groups of the Flow that this run was started from"),
+        (run, "after= takes nodes and groups"),
+        (await tell.enqueue("a job"), "after= takes nodes and groups"),
+        ([node.id], "after= takes nodes and groups"),
+        (None, "after= takes nodes and groups"),
+    ]
+    for after, why in mistakes:
+        with pytest.raises(InvalidArgument, match=why):
+            await run.add(late, after=after)  # type: ignore[arg-type]
+    elsewhere = app.flow_run(run.id)
+    with pytest.raises(InvalidArgument, match="Where that Flow is not at hand"):
+        await elsewhere.add(late, after=foreign)
+    assert (await run.refresh()).total == 1
+    await elsewhere.add(late, after=node)
+    assert (await run.refresh()).total == 4
+
+
+async def test_too_many_dependencies_are_refused() -> None:
+    flow, wide = Flow("night"), Flow("wide")
+    nodes = [flow.add(tell.call(str(number))) for number in range(101)]
+    for number in range(100):
+        wide.add(tell.call(str(number)))
+    run = await app.start(flow)
+    with pytest.raises(InvalidArgument, match=r"10,100 dependencies: at most 10,000"):
+        await run.add(wide, after=nodes)
+    assert (await run.refresh()).total == 101
+    await run.add(wide, after=nodes[1:])
+    assert (await run.refresh()).total == 201

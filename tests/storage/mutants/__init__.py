@@ -7,6 +7,7 @@ from tests.storage.mutants.copy import copy
 from tests.storage.mutants.copy import flows as copied_flows
 from tests.storage.mutants.flows import actions as flow_actions
 from tests.storage.mutants.flows import added as flow_added
+from tests.storage.mutants.flows import added_after as flow_added_after
 from tests.storage.mutants.flows import added_flows as flow_added_flows
 from tests.storage.mutants.flows import added_outside as flow_added_outside
 from tests.storage.mutants.flows import again as flow_again
@@ -66,6 +67,7 @@ MUTANTS = (
     flow_actions,
     flow_added,
     flow_added_flows,
+    flow_added_after,
     flow_added_outside,
     flow_again,
     flow_counts,

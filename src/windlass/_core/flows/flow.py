@@ -110,6 +110,9 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Members that have not started this long after the flow's start are cancelled. A flow that
     runs again after its end has this time again."""
     tenant: str | None = None
+    after: tuple[Edge, ...] = ()
+    """Of a flow that is added from outside: the parts of the running flow that its first parts wait
+    for. These are all that wait for nothing of their own flow."""
     sealed: bool = False
     """More jobs follow (`FlowStore.extend`). Until the last of them is stored, or the flow is
     cancelled, no part is settled, or tells anything to others.

@@ -211,7 +211,8 @@ def rank_of(kind: PartKind, number: int, first: int = 0) -> int:
     """Return the rank of a part in the order of the graph: after all parts that it depends on.
 
     ``first``: of the flow that a job added, the number of its first part. Such a flow comes before
-    all parts that were there before it. One that was added from outside comes behind them (0).
+    all parts that were there before it. One that was added from outside comes behind them (0), and
+    so behind those that it waits for.
     Nothing but callbacks comes behind the end.
     """
     if kind in (PartKind.END, PartKind.CALLBACK):

@@ -44,14 +44,16 @@ def complete(parts: Sequence[NewPart], callbacks: Sequence[NewPart] = ()) -> tup
 def parts_to_add(flow: NewFlow, first: int, counts_for: int) -> list[NewPart]:
     """Return the parts of a flow as they join another one, numbered from ``first`` on.
 
-    Its end becomes a join, which counts for the part ``counts_for``.
+    Its end becomes a join, which counts for the part ``counts_for``. Parts that wait for nothing
+    wait for those in ``flow.after``, which are parts of the other flow.
     """
     added = AddedFlow(flow.id, first, counts_for)
-    return [_shifted(part, first, added, flow.name) for part in flow.parts]
+    return [_shifted(part, flow, added) for part in flow.parts]
 
 
-def _shifted(part: NewPart, first: int, added: AddedFlow, title: str) -> NewPart:
-    edges = tuple(Edge(edge.part + first, edge.strict) for edge in part.after)
+def _shifted(part: NewPart, flow: NewFlow, added: AddedFlow) -> NewPart:
+    inside = tuple(Edge(edge.part + added.first, edge.strict) for edge in part.after)
+    edges = inside or flow.after
     if part.kind is PartKind.END:
-        return NewPart(name=title, kind=PartKind.ADDED, after=edges, added=added)
+        return NewPart(name=flow.name, kind=PartKind.ADDED, after=edges, added=added)
     return msgspec.structs.replace(part, after=edges)

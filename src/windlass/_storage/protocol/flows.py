@@ -202,9 +202,12 @@ class FlowStore(Protocol):
         """Let the parts of a new flow join a running one, all or none, from outside.
 
         - It counts for the end of the running flow: that is not over before it, and a failure of it
-          is one of the running flow. Nothing else waits for it.
+          is one of the running flow. Nothing that is there waits for it.
         - Its parts and jobs are stored as those of a flow that a member adds. Their rank is behind
           all parts that are there.
+        - Its first parts wait for the parts in ``new.after``, which were there when the running
+          flow was started. What these have told by now counts in this write: one that has ended is
+          not waited for, and one that has failed stops what waits for its success.
         - If its id was added to this flow before, the call is a repeated one, in any state of the
           flow. An id that is stored elsewhere, and a stored job id, raise IdConflict. An undefined
           limit raises LimitUnknown.

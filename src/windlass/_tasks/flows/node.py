@@ -64,6 +64,11 @@ class Node(Generic[R_co]):
         return (self.part,)
 
     @property
+    def awaited(self) -> tuple[int, ...]:
+        """The numbers of the parts that a flow waits for which is added after the start."""
+        return self.parts
+
+    @property
     def result(self) -> R_co:
         """Its result, as an argument for a call in the same flow. That call waits for it."""
         return cast("R_co", Pending("job", self.id, self.name, self.returns))
@@ -129,6 +134,13 @@ class Group(Generic[R_co]):
         if self._members is None:
             return (self.part,)
         return tuple(part for member in self._members for part in member.parts)
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """The numbers of the parts that a flow waits for which is added after the start. A group
+        that nothing waited for at the start has no part of its own.
+        """
+        return self.parts if self._part is None else (self._part,)
 
     @property
     def ids(self) -> list[JobId]:

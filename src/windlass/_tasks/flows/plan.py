@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from windlass._core.flows.flow import NewPart
+from windlass._core.flows.flow import Edge, NewPart
 from windlass._core.flows.pending import has_pending
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.names import shown
@@ -34,6 +34,8 @@ class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
     expires: timedelta | None
     parts: tuple[NewPart, ...]
     calls: Sequence[tuple[int, JobId, Call[Any]]]
+    after: tuple[Edge, ...] = ()
+    """Of a flow that is added from outside: the parts of the running flow that it waits for."""
 
 
 def check_added(plan: FlowPlan, *, inside: bool) -> None:

@@ -42,6 +42,7 @@ from windlass.testing.conformance.copy.flows import CopyFlowsConformance
 from windlass.testing.conformance.copy.restore import RestoreConformance
 from windlass.testing.conformance.flows.actions import FlowCancelConformance, FlowRetryConformance
 from windlass.testing.conformance.flows.added import FlowAddedConformance
+from windlass.testing.conformance.flows.added_after import AddedAfterConformance
 from windlass.testing.conformance.flows.added_flows import AddedFlowConformance
 from windlass.testing.conformance.flows.added_outside import AddedOutsideConformance
 from windlass.testing.conformance.flows.again import FlowAgainConformance
@@ -118,6 +119,7 @@ __all__ = [
     "ActionConformance",
     "ActionRaceConformance",
     "ActivityConformance",
+    "AddedAfterConformance",
     "AddedFlowConformance",
     "AddedJobConformance",
     "AddedOutsideConformance",
@@ -297,6 +299,7 @@ ALL: tuple[type, ...] = (
     FlowFailureConformance,
     FlowAddedConformance,
     AddedFlowConformance,
+    AddedAfterConformance,
     AddedOutsideConformance,
     FlowAgainConformance,
     FlowRetryConformance,

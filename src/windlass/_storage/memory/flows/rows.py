@@ -32,6 +32,7 @@ from windlass._core.flows.part import (
 )
 from windlass._core.job.job import FlowId
 from windlass._core.values.instants import add_clamped
+from windlass._storage.memory.flows.copied import asked_of
 
 __all__ = ["FlowRows", "MemoryFlow", "MemoryPart"]
 
@@ -293,14 +294,17 @@ class FlowRows:
                 )
             )
             for edge in part.after:
-                flow.parts[edge.part].feeds.append((number, edge.strict))
+                before = flow.parts[edge.part]
+                before.feeds.append((number, edge.strict))
+                # A part that was there may have ended, or failed, already.
+                flow.parts[number].learn(NOTHING, before.told, strict=edge.strict)
             if part.added is not None:
                 self.added[part.added.id] = flow, part.added.first
                 flow.parts[part.added.counts_for].expect_flow()
 
     def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
         """Keep a flow as it was in another storage, without its jobs."""
-        flow = self.add(_asked_of(record, parts), record.created_at)
+        flow = self.add(asked_of(record, parts), record.created_at)
         flow.restore(record)
         where = standings(record, parts)
         for part, stored, (gate, told, _) in zip(flow.parts, parts, where, strict=True):
@@ -369,30 +373,6 @@ class FlowRows:
 
     def running(self) -> Iterator[MemoryFlow]:
         return (flow for flow in self.by_id.values() if flow.state is FlowState.RUNNING)
-
-
-def _asked_of(flow: FlowRecord, parts: Sequence[PartRecord]) -> NewFlow:
-    asked = [
-        NewPart(
-            name=one.name,
-            kind=one.kind,
-            task=one.task,
-            when=one.when,
-            after=one.after,
-            added=one.added,
-        )
-        for one in parts
-    ]
-    return NewFlow(
-        id=flow.id,
-        name=flow.name,
-        parts=tuple(asked),
-        jobs=(),
-        key=flow.key,
-        tenant=flow.tenant,
-        expires=flow.expires,
-        sealed=flow.sealed,
-    )
 
 
 def _instant_after(now: datetime, span: timedelta | None) -> datetime | None:

@@ -64,6 +64,9 @@ class UserFlow(msgspec.Struct, frozen=True):
     places: list[int]
     spreads: bool
     jobs: list[JobJson]
+    after: list[int]
+    """Of a flow that is added from outside: see ``join_flow``."""
+    strict: list[bool]
 
 
 def user_flow_of(flow: NewFlow, at: datetime | None, channel: str | None) -> UserFlow:
@@ -82,6 +85,8 @@ def user_flow_of(flow: NewFlow, at: datetime | None, channel: str | None) -> Use
             else listed
             for _, job in flow.jobs
         ],
+        after=[edge.part for edge in flow.after],
+        strict=[edge.strict for edge in flow.after],
     )
 
 

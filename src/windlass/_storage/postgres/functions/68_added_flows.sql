@@ -57,9 +57,53 @@ BEGIN
     RETURN v_left;
 END $$;
 
+-- The parts of a flow, whose lock the caller has, that the first parts of a new one wait for, and what these
+-- learn of them now: how many have not ended, have failures that matter, and were not needed.
+--   p_request   see `join_flow`
+CREATE OR REPLACE FUNCTION standing_of(
+    p_flow bigint, p_request json, OUT numbers integer[], OUT stricts boolean[],
+    OUT waiting integer, OUT broken integer, OUT unneeded integer
+)
+LANGUAGE plpgsql AS $$
+BEGIN
+    numbers := ARRAY(SELECT t.n::integer
+                       FROM json_array_elements_text(p_request -> 'after') WITH ORDINALITY AS t (n, o)
+                      ORDER BY t.o);
+    stricts := ARRAY(SELECT t.is_strict::boolean
+                      FROM json_array_elements_text(p_request -> 'strict') WITH ORDINALITY
+                           AS t (is_strict, o)
+                     ORDER BY t.o);
+    SELECT cardinality(numbers) - count(*) FILTER (WHERE p.told_over),
+           count(*) FILTER (WHERE p.told_broken AND e.strict),
+           count(*) FILTER (WHERE p.told_unneeded AND e.strict)
+      INTO waiting, broken, unneeded
+      FROM unnest(numbers, stricts) AS e (number, strict)
+      JOIN parts p ON p.flow = p_flow AND p.number = e.number;
+END $$;
+
+-- Let parts of a flow, whose lock the caller has, tell those new ones that wait for them: all from the number
+-- p_first on that wait for nothing else.
+CREATE OR REPLACE FUNCTION feed_parts(
+    p_flow bigint, p_first integer, p_after integer[], p_strict boolean[]
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_new integer[] := ARRAY(SELECT p.number FROM parts p
+                              WHERE p.flow = p_flow AND p.number >= p_first AND p.after = p_after
+                              ORDER BY p.number);
+BEGIN
+    UPDATE parts p
+       SET feeds = p.feeds || v_new,
+           feeds_strict = p.feeds_strict || array_fill(e.strict, ARRAY[cardinality(v_new)])
+      FROM unnest(p_after, p_strict) AS e (number, strict)
+     WHERE p.flow = p_flow AND p.number = e.number;
+END $$;
+
 -- Let the parts of a flow join the flow of p_part, which is not over before it. All of its jobs are blocked
 -- at first. Returns the new parts. The caller has locked the flow. p_part is the end of the flow: it comes
 -- behind all parts that are there.
+--   p_request   as `start_for_user` reads it; after, strict: parts of the running flow that the new ones wait
+--               for which wait for nothing else, and whether a failure there counts
 CREATE OR REPLACE FUNCTION join_flow(p_part bigint, p_request json, p_now timestamptz)
 RETURNS bigint[]
 LANGUAGE plpgsql AS $$
@@ -68,24 +112,32 @@ DECLARE
     v_first integer;
     v_ids bigint[];
     v_members bigint[];
+    v_before record;
 BEGIN
     SELECT p.flow, p.flow_id, p.number, p.kind INTO v_part FROM parts p WHERE p.id = p_part;
     v_first := (SELECT max(p.number) + 1 FROM parts p WHERE p.flow = v_part.flow);
+    SELECT s.* INTO v_before FROM standing_of(v_part.flow, p_request) AS s;
     WITH asked AS MATERIALIZED (
-        SELECT t.*, CASE WHEN t.kind = 2 THEN 4 ELSE t.kind END::smallint AS its_kind
+        SELECT t.*, CASE WHEN t.kind = 2 THEN 4 ELSE t.kind END::smallint AS its_kind,
+               t.after = '{}' AS is_first
           FROM json_to_recordset(p_request -> 'parts') AS t (
                    number integer, name text, kind smallint, task text, failed boolean,
                    after integer[], strict boolean[], feeds integer[], feeds_strict boolean[],
                    jobs integer)
     ), stored AS (
-        INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, name, task, after, strict,
-                           feeds, feeds_strict, rank, added_id, added_first, counts_for)
+        INSERT INTO parts (flow, flow_id, number, kind, failed, waiting, broken, unneeded, name, task,
+                           after, strict, feeds, feeds_strict, rank, added_id, added_first,
+                           counts_for)
         SELECT v_part.flow, v_part.flow_id, v_first + a.number, a.its_kind, a.failed,
-               cardinality(a.after),
+               CASE WHEN a.is_first THEN v_before.waiting ELSE cardinality(a.after) END,
+               CASE WHEN a.is_first THEN v_before.broken ELSE 0 END,
+               CASE WHEN a.is_first THEN v_before.unneeded ELSE 0 END,
                CASE WHEN a.its_kind = 4 THEN p_request -> 'flows' -> 0 ->> 'name' ELSE a.name END,
                a.task,
-               ARRAY(SELECT v_first + e.n FROM unnest(a.after) WITH ORDINALITY AS e (n, o)
-                      ORDER BY e.o), a.strict,
+               CASE WHEN a.is_first THEN v_before.numbers
+                    ELSE ARRAY(SELECT v_first + e.n FROM unnest(a.after) WITH ORDINALITY AS e (n, o)
+                                ORDER BY e.o) END,
+               CASE WHEN a.is_first THEN v_before.stricts ELSE a.strict END,
                ARRAY(SELECT v_first + e.n FROM unnest(a.feeds) WITH ORDINALITY AS e (n, o)
                       ORDER BY e.o), a.feeds_strict,
                part_rank(a.its_kind, v_first + a.number,
@@ -109,6 +161,9 @@ BEGIN
         PERFORM insert_listed(
             p_now, NULL, p_request -> 'jobs', p_parts => v_members,
             p_blocked => array_fill(true, ARRAY[cardinality(v_members)]));
+    END IF;
+    IF v_before.numbers <> '{}' THEN
+        PERFORM feed_parts(v_part.flow, v_first, v_before.numbers, v_before.stricts);
     END IF;
     UPDATE parts p SET adding = p.adding + 1 WHERE p.id = p_part;
     UPDATE flows f SET grown = true WHERE f.number = v_part.flow AND NOT f.grown;

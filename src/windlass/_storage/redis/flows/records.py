@@ -114,6 +114,7 @@ def start_args(flow: NewFlow) -> list[bytes]:
             _SEALED_FOR if flow.sealed else False,
             [_asked(part) for part in flow.parts],
             len(flow.jobs),
+            [(edge.part, edge.strict) for edge in flow.after],
         )
     )
     return [head, *job_args(flow.jobs)]

@@ -25,7 +25,7 @@ __all__ = ["FlowAdditions", "FlowToAdd", "add_flows", "add_to_flow", "join_flow"
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ADDER, _NEXT_NUMBER, _EXPECT = _SQL["adder"], _SQL["next_number"], _SQL["expect_flow"]
-_GROWING, _JOINED = _SQL["growing"], _SQL["joined"]
+_GROWING, _JOINED, _LEARN = _SQL["growing"], _SQL["joined"], _SQL["learn_before"]
 _ANY_OF, _NOTE_LAST, _IDS_FROM = _SQL["any_of"], _SQL["note_part_last"], _SQL["part_ids_from"]
 
 FlowToAdd = tuple[NewFlow, int | None]
@@ -80,6 +80,8 @@ def join_flow(
     before = 0 if outside else start
     ranks = [rank_of(part.kind, n, before) for n, part in enumerate(parts, start)]
     add_parts(connection, number, joined, [False] * len(parts), ranks, start=start)
+    if flow.after:
+        connection.execute(_LEARN, (number, start))
     ids = [part for (part,) in fetch(connection, _IDS_FROM, (number, start))]
     Members(connection, LaneChanges(connection), now).store_all(
         flow.jobs, ids, [False] * len(parts)

@@ -63,6 +63,19 @@ SELECT flows.number, flows.state, flows.cancelled, flows.sealed, flows.expires_a
 -- Whether the flow ?1 was added to the flow ?2.
 SELECT 1 FROM parts WHERE added_id = ?1 AND flow = ?2;
 
+-- name: learn_before
+-- Count in the new parts, numbered from ?2 on, what the parts that they wait for have told already.
+UPDATE parts
+   SET waiting = waiting - told.over, broken = told.broken, unneeded = told.unneeded
+  FROM (SELECT edges.part AS number, sum(before.tells_over) AS over,
+               sum(edges.strict AND before.tells_broken) AS broken,
+               sum(edges.strict AND before.tells_unneeded) AS unneeded
+          FROM edges
+          JOIN parts AS before ON before.flow = edges.flow AND before.number = edges.after
+         WHERE edges.flow = ?1 AND edges.part >= ?2 AND edges.after < ?2
+         GROUP BY edges.part) AS told
+ WHERE parts.flow = ?1 AND parts.number = told.number;
+
 -- name: next_number
 SELECT max(number) + 1 FROM parts WHERE flow = ?1;
 

@@ -1,23 +1,26 @@
 -- Flows that are stored: their parts, and the memberships of their jobs.
 --
 -- A flow that is asked for is a list of strings: msgpack [id, name, key or false, tenant or false, expires or -1,
--- false or how long it may stay sealed, parts, number of jobs]; the numbers of its jobs' parts (4 bytes each); then
+-- false or how long it may stay sealed, parts, number of jobs, after]; the numbers of its jobs' parts (4 bytes each); then
 -- two strings for each job as storing.lua says. A part is [name, kind, task, 1 if it runs on failure or 0,
--- [[part, strict], ...]].
+-- [[part, strict], ...]]. after: of a flow that is added from outside, [part, strict] of the running flow that its
+-- first parts wait for.
 -- use: storing settling new_members
 
 local new_flows = {}
 
 -- Read the flow that begins at this place of a list. The answer, and the place behind it.
 function new_flows.read(items, at)
-  local id, name, key, tenant, expires, sealed, its_parts, many = unpack(cmsgpack.unpack(items[at]))
+  local id, name, key, tenant, expires, sealed, its_parts, many, after_parts = unpack(
+    cmsgpack.unpack(items[at])
+  )
   return {
     flow = {
       id = id, name = name, key = key, tenant = tenant, created = now, state = flows.RUNNING,
       expires = flows.expiry(sealed or expires), ended = 0, cancelled = false, swept = 0, swept_to = 0,
       size = #its_parts, lasts = expires, sealed = sealed and true, grown = false,
     },
-    parts = its_parts, numbers = items[at + 1], items = items, first = at + 2, many = many,
+    parts = its_parts, after = after_parts or {}, numbers = items[at + 1], items = items, first = at + 2, many = many,
   }, at + 2 + 2 * many
 end
 
@@ -132,6 +135,31 @@ function new_flows.start(wanted, new)
   new_flows.begin(wanted)
 end
 
+-- Let the first parts of a flow that joins another one wait for parts there. What these have told by now counts.
+function new_flows.wait_for_others(wanted, flow, first)
+  local keys, followers = {}, {}
+  for i, edge in ipairs(wanted.after) do
+    keys[i], followers[i] = flows.part_key(flow.id, edge[1]), {}
+  end
+  local others = flows.parts(keys)
+  for i, asked in ipairs(wanted.parts) do
+    local made = wanted.made[i]
+    if made.waiting == 0 then
+      asked[5], made.waiting = wanted.after, #wanted.after
+      for at, edge in ipairs(wanted.after) do
+        parts.learn(made, 0, others[at].told, edge[2])
+        table.insert(followers[at], struct.pack('>I4B', first + i - 1, edge[2] and 1 or 0))
+      end
+    end
+  end
+  local feeds = {}
+  for i, key in ipairs(keys) do
+    feeds[#feeds + 1] = key
+    feeds[#feeds + 1] = (redis.call('HGET', prefix .. 'feeds', key) or '') .. table.concat(followers[i])
+  end
+  wide('HSET', prefix .. 'feeds', feeds, 2)
+end
+
 -- Let a flow join that of a part, which is not over before it. All of its jobs are blocked at first. `wanted` is
 -- changed to what it is there.
 function new_flows.join(wanted, new, part)
@@ -148,6 +176,9 @@ function new_flows.join(wanted, new, part)
       made.kind, made.counts_for = parts.ADDED, number + 1
       asked[1], asked.added = wanted.flow.name, { flows.hex(wanted.flow.id), first, number }
     end
+  end
+  if #wanted.after > 0 then
+    new_flows.wait_for_others(wanted, flow, first)
   end
   redis.call('HSET', prefix .. 'flows_added', wanted.flow.id, flows.part_key(flow.id, first))
   flow.size, flow.grown = first + #wanted.parts, true
