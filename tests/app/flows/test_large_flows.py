@@ -10,7 +10,7 @@ from windlass import Flow, Results, Windlass
 from windlass._core.flows.flow import FlowState
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass.errors import FlowEnded, InvalidArgument, StoreBusy
-from windlass.testing import drain, isolated
+from windlass.testing import VirtualClock, drain, isolated
 
 app = Windlass("memory://")
 
@@ -31,11 +31,11 @@ async def add_up(numbers: Results[int]) -> int:
 
 
 @pytest.fixture(autouse=True)
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
     """Give every test the app with an empty store that takes ten jobs at once."""
     monkeypatch.setattr(MemoryFlows, "portion", 10)
-    with isolated(app):
-        yield
+    with isolated(app) as clock:
+        yield clock
 
 
 def a_large_flow() -> Flow:
@@ -91,6 +91,28 @@ async def test_a_flow_that_is_cancelled_while_it_is_stored_says_so(
     monkeypatch.setattr(MemoryFlows, "extend", cancelled)
     with pytest.raises(FlowEnded, match="draw the flow again"):
         await app.start(flow)
+
+
+async def test_another_flow_takes_the_key_of_one_whose_producer_died(
+    monkeypatch: pytest.MonkeyPatch, clock: VirtualClock
+) -> None:
+    first, second, third = (Flow("night", key="night") for _ in range(3))
+    for flow in (first, second, third):
+        flow.map(double, range(11))
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryFlows, "extend", _unavailable)
+        with pytest.raises(StoreBusy):
+            await app.start(first)
+    found = await app.start(second)
+    assert (found.id, found.created) == (first.id, False)
+    clock.advance(60)
+    run = await app.start(third)
+    assert run.created
+    with pytest.raises(FlowEnded, match="draw the flow again"):
+        await app.start(first)
+    assert (await drain(app)).ran == 11
+    assert (await run.refresh()).state is FlowState.SUCCEEDED
+    assert (await app.flow_run(first.id).refresh()).state is FlowState.CANCELLED
 
 
 async def test_jobs_of_a_large_flow_have_no_unique_keys() -> None:

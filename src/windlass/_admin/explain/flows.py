@@ -140,8 +140,9 @@ def sealed_cause(flow: FlowRecord) -> Cause:
         evidence={"total": flow.total},
         until=flow.expires_at,
         fix="Wait for app.start. If its process died, cancel the flow: "
-        f"{shell_command('flows', 'cancel', flow.id)}; then start it again. Its key is held until "
-        "then. Windlass itself cancels it an hour after its last jobs came",
+        f"{shell_command('flows', 'cancel', flow.id)}; then start it again. A minute after its "
+        "last jobs came, a start with its key replaces it. Windlass itself cancels it after an "
+        "hour",
     )
 
 

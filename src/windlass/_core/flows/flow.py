@@ -14,6 +14,7 @@ from windlass._core.job.job import FlowId, NewJob
 __all__ = [
     "RETRIED_AT_ONCE",
     "SEALED_FOR",
+    "SEALED_KEEPS_KEY",
     "AddedFlow",
     "Addition",
     "Edge",
@@ -32,6 +33,10 @@ When = Literal["succeeded", "failed"]
 
 SEALED_FOR = timedelta(hours=1)
 """A flow that is stored in several writes is cancelled if the next one does not come in time."""
+
+
+SEALED_KEEPS_KEY = timedelta(minutes=1)
+"""After this time without the next write, another flow may take the key of such a flow."""
 
 
 RETRIED_AT_ONCE = 500

@@ -174,6 +174,8 @@ class FlowStore(Protocol):
         - A part without jobs ends when the parts that it waits for have ended.
         - A stored id is a repeated call: ``created`` and ``repeated``.
         - A key that a running flow holds: that flow is the answer, and nothing is stored.
+        - A sealed flow that got no jobs for `SEALED_KEEPS_KEY` gives its key up: it is cancelled,
+          and the new one stored. A cancelled flow that was never whole holds no key.
         - A unique key of a job that another job holds raises KeyConflict. An undefined limit raises
           LimitUnknown. A stored job id raises IdConflict. Nothing of the call is stored then.
         """

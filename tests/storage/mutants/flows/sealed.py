@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
-from windlass._core.flows.flow import NewFlow
+from windlass._core.flows.flow import SEALED_KEEPS_KEY, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._storage.memory.admin.actions import MemoryActions
 from windlass._storage.memory.flows.flows import MemoryFlows
@@ -150,3 +150,53 @@ class StoresStrays(MemoryFlows):
                 for _, job in jobs:
                     self._db.add(replace(job), now)
         return await super().extend(flow, jobs, last=last)
+
+
+@fails(FlowSealConformance.test_another_flow_takes_the_key_of_one_that_gets_no_more_jobs)
+class KeepsItsKey(MemoryFlows):
+    """A sealed flow keeps its key until it is cancelled."""
+
+    def _stored(self, flow: NewFlow, now: datetime) -> StartedFlow | None:
+        return super()._stored(flow, now - timedelta(days=1))
+
+
+@fails(FlowSealConformance.test_the_flow_that_took_the_key_holds_it)
+class TakesTheKeyBack(FlowRules):
+    """The flow that gave its key up takes it again while it ends."""
+
+    def _sweep(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
+        if flow.sealed and flow.asked.key is not None:
+            self._db.flows.keys[flow.asked.key] = flow
+        return super()._sweep(flow, limit, now)
+
+
+@fails(FlowSealConformance.test_each_slice_keeps_the_key_for_a_minute)
+class CountsFromTheFirstSlice(MemoryFlows):
+    """Only the first jobs of a sealed flow count for its key."""
+
+    def _stored(self, flow: NewFlow, now: datetime) -> StartedFlow | None:
+        holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
+        if holder is not None and holder.sealed and now - holder.created_at >= SEALED_KEEPS_KEY:
+            return None
+        return super()._stored(flow, now)
+
+
+@fails(FlowSealConformance.test_a_repeated_start_takes_no_key)
+class TakesItsOwnKey(MemoryFlows):
+    """A repeated start cancels what the first one has stored."""
+
+    def _start(self, asked: NewFlow, now: datetime) -> StartedFlow:
+        holder = None if asked.key is None else self._db.flows.keys.get(asked.key)
+        if holder is not None and holder.gives_key_up(now):
+            self._rules.cancel(holder, now)
+        return super()._start(asked, now)
+
+
+@fails(FlowSealConformance.test_one_that_is_cancelled_gives_its_key_up_at_once)
+class KeepsItsKeyToTheEnd(FlowRules):
+    """A cancelled flow holds its key until all its jobs have ended."""
+
+    def cancel(self, flow: MemoryFlow, now: datetime) -> None:
+        super().cancel(flow, now)
+        if flow.asked.key is not None:
+            self._db.flows.keys[flow.asked.key] = flow

@@ -58,8 +58,8 @@ class KnowsTheFlowOnly(MemoryDatabase):
 class AnswersRepeatsByKey(MemoryFlows):
     """A repeated start is answered like another flow with the same key."""
 
-    def _stored(self, flow: NewFlow) -> StartedFlow | None:
-        answer = super()._stored(flow)
+    def _stored(self, flow: NewFlow, now: datetime) -> StartedFlow | None:
+        answer = super()._stored(flow, now)
         return None if answer is None else StartedFlow(answer.id, created=False)
 
 
@@ -185,7 +185,7 @@ class QueuesUpAgain(MemoryDatabase):
 class ChecksAllFlowsOfACall(MemoryFlows):
     """The jobs of flows that are not stored are checked, too."""
 
-    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+    def _new(self, flows: Sequence[NewFlow], now: datetime) -> list[NewFlow]:
         return [*flows]
 
 

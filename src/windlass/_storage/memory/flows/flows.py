@@ -66,27 +66,29 @@ class MemoryFlows:
         """Return the answer to a flow that would not be stored; raise what `start` would."""
         with self._db.moment() as now:
             self._require([flow], now)
-        return self._stored(flow)
+            return self._stored(flow, now)
 
     def _require(self, flows: Sequence[NewFlow], now: datetime) -> None:
-        jobs = [job for flow in self._new(flows) for _, job in flow.jobs]
+        jobs = [job for flow in self._new(flows, now) for _, job in flow.jobs]
         require_room(self._db, jobs, now)
         self._db.gates.require(jobs)
         self._require_free(jobs, now)
 
-    def _stored(self, flow: NewFlow) -> StartedFlow | None:
+    def _stored(self, flow: NewFlow, now: datetime) -> StartedFlow | None:
         """Return the answer to a flow that is not to be stored."""
         if flow.id in self._db.flows.by_id or flow.id in self._db.flows.added:
             return StartedFlow(flow.id, created=True, repeated=True)
         holder = None if flow.key is None else self._db.flows.keys.get(flow.key)
-        return None if holder is None else StartedFlow(holder.asked.id, created=False)
+        if holder is None or holder.gives_key_up(now):
+            return None
+        return StartedFlow(holder.asked.id, created=False)
 
-    def _new(self, flows: Sequence[NewFlow]) -> list[NewFlow]:
+    def _new(self, flows: Sequence[NewFlow], now: datetime) -> list[NewFlow]:
         """Return the flows that are to be stored. Of those with one id or key it is the first."""
         new: list[NewFlow] = []
         ids, keys = set[FlowId](), set[str]()
         for flow in flows:
-            if flow.id not in ids and flow.key not in keys and self._stored(flow) is None:
+            if flow.id not in ids and flow.key not in keys and self._stored(flow, now) is None:
                 new.append(flow)
                 ids.add(flow.id)
                 if flow.key is not None:
@@ -107,9 +109,12 @@ class MemoryFlows:
                     raise KeyConflict(job.unique.key, holder.id)
 
     def _start(self, asked: NewFlow, now: datetime) -> StartedFlow:
-        stored = self._stored(asked)  # again: an earlier one of the call may hold the key
+        stored = self._stored(asked, now)  # again: an earlier one of the call may hold the key
         if stored is not None:
             return stored
+        holder = None if asked.key is None else self._db.flows.keys.get(asked.key)
+        if holder is not None:
+            self._rules.cancel(holder, now)
         flow = self._db.flows.add(asked, now)
         self._add_jobs(flow, asked.jobs, now)
         open_flow(self._db, self._rules, flow, now)
@@ -159,7 +164,7 @@ class MemoryFlows:
                 return AddAnswer.UNKNOWN
             if (joined := self._db.flows.added.get(new.id)) is not None and joined[0] is found:
                 return AddAnswer.REPEATED
-            if self._stored(new) is not None:
+            if self._stored(new, now) is not None:
                 raise IdConflict(new.id)
             if not found.takes_more(now):
                 return AddAnswer.ENDED

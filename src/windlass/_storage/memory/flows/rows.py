@@ -10,6 +10,7 @@ import msgspec
 
 from windlass._core.flows.flow import (
     SEALED_FOR,
+    SEALED_KEEPS_KEY,
     FlowRecord,
     FlowState,
     NewFlow,
@@ -195,6 +196,11 @@ class MemoryFlow(msgspec.Struct, eq=False, kw_only=True):
         """Return whether nothing of it may happen before it is whole."""
         return self.sealed and not self.cancelled
 
+    def gives_key_up(self, now: datetime) -> bool:
+        """Return whether another flow may take its key: the rest of it does not come."""
+        spare = SEALED_FOR - SEALED_KEEPS_KEY
+        return self.is_held and self.expires_at is not None and self.expires_at <= now + spare
+
     def takes_more(self, now: datetime) -> bool:
         """Return whether flows may be added from outside."""
         late = self.expires_at is not None and self.expires_at <= now
@@ -311,9 +317,11 @@ class FlowRows:
             part.restore(stored, gate, told)
             self.look(part)
         if record.state is not FlowState.RUNNING:
-            self._free_key(flow)
+            self.free_key(flow)
         elif record.cancel_requested:
             self.sweeping[record.id] = flow
+            if record.sealed:
+                self.free_key(flow)
 
     def remove(self, flow: MemoryFlow) -> None:
         del self.by_id[flow.asked.id]
@@ -323,7 +331,7 @@ class FlowRows:
             self.due.pop((flow.asked.id, part.number), None)
             if part.asked.added is not None:
                 del self.added[part.asked.added.id]
-        self._free_key(flow)
+        self.free_key(flow)
 
     def spread(self, part: MemoryPart, now: datetime) -> None:
         """Pass on what has changed at a part, as far as parts without jobs pass it on themselves.
@@ -364,9 +372,10 @@ class FlowRows:
             return
         failed = FlowState.CANCELLED if flow.cancelled else FlowState.FAILED
         flow.end(failed if end.broken else FlowState.SUCCEEDED, now)
-        self._free_key(flow)
+        self.free_key(flow)
 
-    def _free_key(self, flow: MemoryFlow) -> None:
+    def free_key(self, flow: MemoryFlow) -> None:
+        """Let others have the key of a flow, if it holds it."""
         key = flow.asked.key
         if key is not None and self.keys.get(key) is flow:
             del self.keys[key]

@@ -111,6 +111,8 @@ class FlowRules:
         flow.mark_cancelled(cancelled=True)
         self._db.flows.retrying.pop(flow.asked.id, None)
         self._db.flows.sweeping[flow.asked.id] = flow
+        if flow.sealed:  # it never runs
+            self._db.flows.free_key(flow)
         for part in flow.parts:
             self._db.flows.spread(part, now)
 

@@ -13,6 +13,7 @@ import msgspec
 from windlass._core.flows.flow import (
     RETRIED_AT_ONCE,
     SEALED_FOR,
+    SEALED_KEEPS_KEY,
     AddedFlow,
     Edge,
     FlowRecord,
@@ -56,13 +57,18 @@ _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
 _MEMBERS, _FIND, _ONE, _PARTS = _SQL["members"], _SQL["find"], _SQL["one"], _SQL["parts"]
 _ADD, _EXTEND, _PRUNE, _RECOUNT = _SQL["add"], _SQL["extend"], _SQL["prune"], _SQL["recount"]
-_COUNTS = _SQL["counts"]
+_COUNTS, _GIVE_KEY_UP = _SQL["counts"], _SQL["give_key_up"]
 
 _STATES = tuple(FlowState)
 """State of a flow by the number it is stored as."""
 _NEWEST = 2**63 - 1
 _SECONDS_EACH = 0.002
 """Seconds for storing a job on a slow server, beyond those of every call."""
+
+_SPARE = stored_span(SEALED_FOR - SEALED_KEEPS_KEY)
+"""How long before its end a sealed flow gives its key up."""
+_NOT_WHOLE = "WL425"
+"""The key of a new flow is held by one that gives it up."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -80,11 +86,26 @@ class PostgresFlows:
             return []
         jobs = [job for flow in flows for _, job in flow.jobs]
         check_size(jobs)
-        rows, unsure = await self._store(_START, jobs, *start_args(flows))
+        rows, unsure = await self._start(flows, jobs)
         return [
             StartedFlow(FlowId(flow), created, repeated and not unsure)
             for flow, created, repeated in rows
         ]
+
+    async def _start(
+        self, flows: Sequence[NewFlow], jobs: Sequence[NewJob]
+    ) -> tuple[Sequence[Row], bool]:
+        for _ in flows:  # each may need the key of another one that is not whole
+            try:
+                return await self._store(_START, jobs, *start_args(flows, _SPARE))
+            except FunctionError as refused:
+                if refused.code != _NOT_WHOLE:
+                    raise
+                key = refused.detail
+            await self._db.fetch_aside(
+                self._db.sql(_GIVE_KEY_UP), self._db.instant(), self._db.durable, key, _SPARE
+            )
+        return await self._store(_START, jobs, *start_args(flows, None))
 
     async def extend(
         self,

@@ -35,6 +35,7 @@ class _FlowJson(msgspec.Struct, frozen=True):
     tenant: str | None
     expires: int | None
     stays: int | None
+    spare: int | None = None
 
 
 class _PartJson(msgspec.Struct, frozen=True):
@@ -95,8 +96,8 @@ def _spreads(parts: Sequence[_PartJson]) -> bool:
     return any((part.failed or not part.jobs) and not part.after for part in parts)
 
 
-def start_args(flows: Sequence[NewFlow]) -> tuple[Any, ...]:
-    """Return the arguments from ``p_flows`` on of ``start_flows``."""
+def start_args(flows: Sequence[NewFlow], spare: int | None) -> tuple[Any, ...]:
+    """Return the arguments from ``p_flows`` on of ``start_flows``. ``spare``: see there."""
     parts = [part for place, flow in enumerate(flows, 1) for part in _parts_of(flow, place)]
     firsts = itertools.accumulate((len(flow.parts) for flow in flows), initial=1)
     members = [
@@ -105,7 +106,7 @@ def start_args(flows: Sequence[NewFlow]) -> tuple[Any, ...]:
         for number, job in flow.jobs
     ]
     return (
-        _encode([_flow_json(flow) for flow in flows]),
+        _encode([_flow_json(flow, spare) for flow in flows]),
         _encode(parts),
         _spreads(parts),
         *job_args(members),
@@ -128,7 +129,7 @@ def _encode(rows: Sequence[msgspec.Struct]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-def _flow_json(flow: NewFlow) -> _FlowJson:
+def _flow_json(flow: NewFlow, spare: int | None = None) -> _FlowJson:
     if len(flow.id) != 32:
         raise InvalidArgument(f"the id of a flow is 32 hex digits, got {flow.id!r}")
     return _FlowJson(
@@ -138,6 +139,7 @@ def _flow_json(flow: NewFlow) -> _FlowJson:
         flow.tenant,
         stored_span(flow.expires),
         stored_span(SEALED_FOR) if flow.sealed else None,
+        spare,
     )
 
 

@@ -5,7 +5,10 @@
 CREATE OR REPLACE FUNCTION cancel_flow(p_flow bigint, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE flows f SET cancelled = true, attend_at = '-infinity', retry_rank = NULL
+    -- One that is not whole never runs: others may have its key.
+    UPDATE flows f
+       SET cancelled = true, attend_at = '-infinity', retry_rank = NULL,
+           holds_key = f.holds_key AND NOT f.sealed
      WHERE f.number = p_flow;
     PERFORM spread_parts(p_flow, ARRAY(SELECT p.number FROM parts p WHERE p.flow = p_flow), p_now);
 END $$;

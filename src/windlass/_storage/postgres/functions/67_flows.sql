@@ -3,7 +3,8 @@
 -- Store the rows of flows, as far as they are new. In the order of their keys: two of these never wait for
 -- each other.
 --   p_flows   JSON, in order: id, name, key, tenant, expires (microseconds), stays (how long it may
---             stay sealed; NULL: it is not)
+--             stay sealed; NULL: it is not), spare (how long before its end a sealed flow gives its
+--             key up; NULL: it does not)
 --   numbers   of those that were stored, side by side; 0: it was not
 --   ids       of the flows that are the answer
 CREATE OR REPLACE FUNCTION store_flows(
@@ -13,7 +14,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_flow record;
     v_number bigint;
-    v_holder uuid;
+    v_holder record;
 BEGIN
     numbers := array_fill(0::bigint, ARRAY[json_array_length(p_flows)]);
     ids := array_fill(NULL::uuid, ARRAY[json_array_length(p_flows)]);
@@ -21,8 +22,8 @@ BEGIN
     FOR v_flow IN
         SELECT t.* FROM ROWS FROM (
             json_to_recordset(p_flows) AS (id uuid, name text, key text, tenant text, expires bigint,
-                                           stays bigint)
-        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, stays, n)
+                                           stays bigint, spare bigint)
+        ) WITH ORDINALITY AS t (id, name, key, tenant, expires, stays, spare, n)
          ORDER BY t.key COLLATE "C", t.n
     LOOP
         LOOP
@@ -46,14 +47,42 @@ BEGIN
                 repeated[v_flow.n] := true;
                 EXIT;
             END IF;
-            SELECT f.id INTO v_holder FROM flows f WHERE f.key = v_flow.key AND f.holds_key;
+            SELECT f.id, f.sealed AND f.expires_at <= after(p_now, v_flow.spare) AS is_late
+              INTO v_holder FROM flows f WHERE f.key = v_flow.key AND f.holds_key;
             IF FOUND THEN
-                ids[v_flow.n] := v_holder;
+                IF v_holder.is_late THEN
+                    -- Not here: this call may wait for limits and keys, and must not hold that flow.
+                    RAISE EXCEPTION 'the holder of the key is not whole'
+                        USING ERRCODE = 'WL425', DETAIL = v_flow.key;
+                END IF;
+                ids[v_flow.n] := v_holder.id;
                 EXIT;
             END IF;
             -- The holder has ended in this moment.
         END LOOP;
     END LOOP;
+END $$;
+
+-- Cancel the flow that holds a key, if it is sealed and gets no more jobs. p_spare: as `store_flows` has it.
+-- One that another transaction has is left to it.
+CREATE OR REPLACE FUNCTION give_flow_key_up(
+    p_at timestamptz, p_durable boolean, p_key text, p_spare bigint
+) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_flow bigint;
+BEGIN
+    PERFORM commit_durably(p_durable);
+    SELECT f.number INTO v_flow FROM flows f
+     WHERE f.key = p_key AND f.holds_key AND f.sealed AND NOT f.cancelled
+       AND f.expires_at <= after(v_now, p_spare)
+       FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM cancel_flow(v_flow, v_now);
+    RETURN true;
 END $$;
 
 -- Store the parts of new flows.

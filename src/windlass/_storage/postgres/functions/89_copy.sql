@@ -41,7 +41,7 @@ DECLARE
     v_count integer;
 BEGIN
     WITH asked AS MATERIALIZED (
-        SELECT t.*, t.key IS NOT NULL AND t.state = 0
+        SELECT t.*, t.key IS NOT NULL AND t.state = 0 AND NOT (t.sealed AND t.cancelled)
                     AND NOT EXISTS (SELECT 1 FROM flows o WHERE o.key = t.key AND o.holds_key)
                AS holds
           FROM json_populate_recordset(NULL::flows, p_flows::json) WITH ORDINALITY AS t

@@ -7,6 +7,9 @@ SELECT id, created, repeated
                             $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,
                             $31);
 
+-- name: give_key_up
+SELECT windlass.give_flow_key_up($1, $2, $3, $4);
+
 -- name: extend
 SELECT windlass.extend_flow($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
                             $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,

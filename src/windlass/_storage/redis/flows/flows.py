@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from windlass._core.flows.flow import RETRIED_AT_ONCE, SEALED_FOR, FlowRecord, FlowState, NewFlow
+from windlass._core.flows.flow import (
+    RETRIED_AT_ONCE,
+    SEALED_FOR,
+    SEALED_KEEPS_KEY,
+    FlowRecord,
+    FlowState,
+    NewFlow,
+)
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote
@@ -46,6 +53,8 @@ _MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("f
 _ADD, _EXTEND = script("flow_add"), script("flow_extend")
 _PRUNE, _RECOUNT, _COUNTS = script("flow_prune"), script("flow_recount"), script("flow_counts")
 
+_SPARE = span_us(SEALED_FOR - SEALED_KEEPS_KEY)
+"""How long before its end a sealed flow gives its key up."""
 _SETTLED_AT_ONCE = 500
 _DELETED_AT_ONCE = 100
 _MEMBERS_AT_ONCE = 500
@@ -69,7 +78,7 @@ class RedisFlows:
         if not flows:
             return []
         args = [argument for flow in flows for argument in start_args(flow)]
-        reply, unsure = await self._db.run_told(_START, *args)
+        reply, unsure = await self._db.run_told(_START, _SPARE, *args)
         require_stored(reply)
         self._db.wake()
         return [

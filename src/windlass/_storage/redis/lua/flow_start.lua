@@ -1,17 +1,27 @@
 -- FlowStore.start.
--- ARGV: of each flow the strings that new_flows.lua says.
+-- ARGV: how long before its end a sealed flow gives its key up; of each flow the strings that new_flows.lua says.
 -- Answer: for each flow '' (stored), '=' (stored before), or the id of the running flow that holds its key.
 -- Or, as insert.lua: 'limit', 'key' or 'id', and nothing is stored.
 -- use: new_flows
 
--- The flows that are to be stored, with their places among the answers.
+local spare = tonumber(table.remove(ARGV, 1))
+
+-- The flow that holds a key, if it gives it up: the rest of it does not come.
+local function given_up(id)
+  local flow = id and flows.get(id)
+  return flow and flows.is_held(flow) and flow.expires <= after(now, spare) and flow
+end
+
+-- The flows that are to be stored, with their places among the answers, and those that give their keys up.
 local function read_flows(answers)
-  local all, keys, ids, at = {}, {}, {}, 1
+  local all, gone, keys, ids, at = {}, {}, {}, {}, 1
   while at <= #ARGV do
     local wanted
     wanted, at = new_flows.read(ARGV, at)
     local id, key = wanted.flow.id, wanted.flow.key
-    local holder = key and (keys[key] or redis.call('HGET', prefix .. 'flow_keys', key))
+    local stored = key and redis.call('HGET', prefix .. 'flow_keys', key)
+    local late = given_up(stored)
+    local holder = key and (keys[key] or not late and stored)
     if ids[id] or new_flows.is_known(id) then
       answers[#answers + 1] = '='
     elseif holder then
@@ -22,10 +32,11 @@ local function read_flows(answers)
       if key then
         keys[key] = id
       end
+      gone[#gone + 1] = late or nil
       all[#all + 1] = wanted
     end
   end
-  return all
+  return all, gone
 end
 
 -- The strings of all jobs, and their memberships, which count in their parts.
@@ -42,7 +53,7 @@ local function gather_jobs(all)
 end
 
 local answers = {}
-local all = read_flows(answers)
+local all, gone = read_flows(answers)
 local items, joins = gather_jobs(all)
 local new = read_new(items)
 local refusal = unknown_limit(new) or new_members.conflict(new)
@@ -52,6 +63,9 @@ elseif #all == 0 then
   return answers
 end
 flows.require_layout()
+for _, flow in ipairs(gone) do
+  settling.cancel(flow)
+end
 for _, wanted in ipairs(all) do
   new_flows.keep(wanted)
 end

@@ -65,7 +65,7 @@ function restore.flow(thing)
     redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, flow.ended, flow.id)
   else
     redis.call('ZADD', prefix .. 'flows_running', flow.created, flow.id)
-    if flow.key then
+    if flow.key and not (flow.sealed and flow.cancelled) then
       redis.call('HSETNX', prefix .. 'flow_keys', flow.key, flow.id)
     end
     if flow.cancelled then

@@ -9,7 +9,14 @@ from itertools import groupby
 import apsw
 import msgspec
 
-from windlass._core.flows.flow import SEALED_FOR, NewFlow, NewPart, PartKind, PartRecord
+from windlass._core.flows.flow import (
+    SEALED_FOR,
+    SEALED_KEEPS_KEY,
+    NewFlow,
+    NewPart,
+    PartKind,
+    PartRecord,
+)
 from windlass._core.flows.part import Decision, Gate, decide, ranks_of
 from windlass._core.job.job import FlowId, JobId, NewJob
 from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
@@ -18,6 +25,7 @@ from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import BLOCKED, PartChanges
+from windlass._storage.sqlite.flows.settle import cancel_flow
 from windlass._storage.sqlite.io.rows import NEVER, Row, fetch, first, ids_text, value_of
 from windlass._storage.sqlite.io.wide_statement import WideStatement
 from windlass._storage.sqlite.jobs.insert import (
@@ -50,6 +58,7 @@ _STORED, _HOLDER, _LAST_SEQ, _OLDER_ID = (
     _SQL["last_seq"],
     _SQL["older_id"],
 )
+_GIVEN_UP = _SQL["given_up"]
 _ADD_FLOW, _ADD_PART, _ADD_EDGE = _SQL["add_flow"], _SQL["add_part"], _SQL["add_edge"]
 _NOTE_LAST, _PART_IDS = _SQL["note_last"], _SQL["part_ids"]
 _EXTENDED, _ANY_STORED, _COUNT_NEW = _SQL["extended"], _SQL["any_stored"], _SQL["count_new"]
@@ -68,6 +77,8 @@ def start_flows(
     answers: list[StartedFlow] = []
     for flow in flows:
         stored = find_stored(connection, flow)
+        if stored is not None and not stored.created and _gives_up(connection, flow.key, now):
+            stored = None
         if stored is None:
             start_flow(connection, flow, lanes, now)
         answers.append(stored or StartedFlow(flow.id, created=True))
@@ -81,6 +92,16 @@ def find_stored(connection: apsw.Connection, flow: NewFlow) -> StartedFlow | Non
         return StartedFlow(flow.id, created=True, repeated=True)
     holder = None if flow.key is None else value_of(connection, _HOLDER, (flow.key,))
     return None if holder is None else StartedFlow(FlowId(holder), created=False)
+
+
+def _gives_up(connection: apsw.Connection, key: str | None, now: int) -> bool:
+    """Cancel the holder of a flow's key if the rest of it does not come; whether it was so."""
+    late = now + span_us(SEALED_FOR) - span_us(SEALED_KEEPS_KEY)
+    holder = first(connection, _GIVEN_UP, (key, late))
+    if holder is None:
+        return False
+    cancel_flow(connection, holder[0], now)
+    return True
 
 
 def start_flow(connection: apsw.Connection, flow: NewFlow, lanes: LaneChanges, now: int) -> None:

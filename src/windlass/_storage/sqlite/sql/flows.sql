@@ -34,10 +34,16 @@ UPDATE jobs SET part = ?1
 SELECT 1 FROM flows WHERE id = ?1 UNION ALL SELECT 1 FROM parts WHERE added_id = ?1;
 
 -- name: holder
--- The running flow that holds a key.
+-- The running flow that holds a key. One that was cancelled before it was whole holds none.
 SELECT lower(hex(id)) FROM flows
- WHERE key IS NOT NULL AND key = ?1 AND state = 'running'
+ WHERE key IS NOT NULL AND key = ?1 AND state = 'running' AND NOT (sealed AND cancelled)
  ORDER BY number LIMIT 1;
+
+-- name: given_up
+-- The sealed flow that holds a key, and is to be cancelled by ?2.
+SELECT number FROM flows
+ WHERE key IS NOT NULL AND key = ?1 AND state = 'running' AND sealed AND NOT cancelled
+   AND expires_at <= ?2;
 
 -- name: add_flow
 INSERT INTO flows (id, name, created_at, expires_at, expires, key, tenant, last_seq, sealed)
@@ -188,7 +194,7 @@ SELECT EXISTS (SELECT 1 FROM parts JOIN edges ON edges.flow = parts.flow AND edg
 SELECT flows.cancelled OR flows.going,
        EXISTS (SELECT 1 FROM flows AS other
                 WHERE other.key IS NOT NULL AND other.key = flows.key AND other.state = 'running'
-                  AND other.number <> flows.number)
+                  AND NOT (other.sealed AND other.cancelled) AND other.number <> flows.number)
   FROM parts JOIN flows ON flows.number = parts.flow
  WHERE parts.id = ?1;
 
@@ -307,7 +313,9 @@ SELECT id, rank FROM parts WHERE flow = ?1 AND rank >= ?2 AND kind = 'jobs' ORDE
 -- name: acted_on
 SELECT number, state, EXISTS (SELECT 1 FROM flows AS other
                                WHERE other.key IS NOT NULL AND other.key = flows.key
-                                 AND other.state = 'running' AND other.number <> flows.number),
+                                 AND other.state = 'running'
+                                 AND NOT (other.sealed AND other.cancelled)
+                                 AND other.number <> flows.number),
        sealed
   FROM flows WHERE id = ?1 AND going = 0;
 

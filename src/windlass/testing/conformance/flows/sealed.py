@@ -10,6 +10,7 @@ import pytest
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.actions import ActionResult, Cancel, Requeue
+from windlass._storage.protocol.flows import StartedFlow
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import IdConflict
 from windlass.testing._clock import VirtualClock
@@ -24,7 +25,17 @@ from windlass.testing.conformance.flows.steps import (
     start,
     state,
 )
-from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, claim, obeyed, total
+from windlass.testing.conformance.steps import (
+    HOUR,
+    MINUTE,
+    SECOND,
+    a_job,
+    a_note,
+    add,
+    claim,
+    obeyed,
+    total,
+)
 
 __all__ = ["FlowSealConformance", "a_large_flow"]
 
@@ -195,3 +206,79 @@ class FlowSealConformance:
         plan, more, _ = a_large_flow()
         assert not await storage.flows.extend(plan.id, more, last=False)
         assert await total(storage) == 0
+
+    async def test_another_flow_takes_the_key_of_one_that_gets_no_more_jobs(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan, more, _ = a_large_flow(key="night")
+        other = Plan(key="night")
+        other.part("other")
+        await start(storage, plan)
+        clock.advance(MINUTE / 2)
+        assert await storage.flows.start([other.flow]) == [StartedFlow(plan.id, created=False)]
+        clock.advance(MINUTE / 2)
+        await start(storage, other)
+        assert not await storage.flows.extend(plan.id, more, last=False)
+        await settle(storage)
+        flow = await state(storage, plan)
+        assert (flow.state, flow.total, flow.open) == (FlowState.CANCELLED, 2, 0)
+        assert await run_all(storage) == ["other"]
+        assert (await state(storage, other)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
+
+    async def test_the_flow_that_took_the_key_holds_it(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan, _, _ = a_large_flow(key="night")
+        other, third = Plan(key="night"), Plan(key="night")
+        other.part("other")
+        third.part("third")
+        await start(storage, plan)
+        clock.advance(MINUTE)
+        assert await storage.flows.start([other.flow, third.flow]) == [
+            StartedFlow(other.id, created=True),
+            StartedFlow(other.id, created=False),
+        ]
+        await settle(storage)
+        assert await storage.flows.start([third.flow]) == [StartedFlow(other.id, created=False)]
+        assert await run_all(storage) == ["other"]
+        await start(storage, third)
+
+    async def test_each_slice_keeps_the_key_for_a_minute(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan, more, last = a_large_flow(key="night")
+        other = Plan(key="night")
+        other.part("other")
+        await start(storage, plan)
+        clock.advance(MINUTE - SECOND)
+        assert await storage.flows.extend(plan.id, more, last=False)
+        clock.advance(MINUTE - SECOND)
+        assert await storage.flows.start([other.flow]) == [StartedFlow(plan.id, created=False)]
+        assert await storage.flows.extend(plan.id, last, last=True)
+        clock.advance(HOUR)
+        assert await storage.flows.start([other.flow]) == [StartedFlow(plan.id, created=False)]
+        assert await run_all(storage) == ALL
+
+    async def test_a_repeated_start_takes_no_key(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan, more, last = a_large_flow(key="night")
+        await start(storage, plan)
+        clock.advance(2 * MINUTE)
+        again = StartedFlow(plan.id, created=True, repeated=True)
+        assert await storage.flows.start([plan.flow]) == [again]
+        assert await storage.flows.extend(plan.id, [*more, *last], last=True)
+        assert await run_all(storage) == ALL
+
+    async def test_one_that_is_cancelled_gives_its_key_up_at_once(self, storage: Storage) -> None:
+        plan, _, _ = a_large_flow(key="night")
+        other = Plan(key="night")
+        other.part("other")
+        await start(storage, plan)
+        await storage.flows.act([plan.id], "cancel", a_note(what="flows.cancel"))
+        await start(storage, other)
+        assert await run_all(storage) == ["other"]
+        await settle(storage)
+        assert (await state(storage, plan)).state is FlowState.CANCELLED
+        assert (await state(storage, other)).state is FlowState.SUCCEEDED

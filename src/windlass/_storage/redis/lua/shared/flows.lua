@@ -158,6 +158,13 @@ function flows.list_due()
   end
 end
 
+-- Let others have the key of a flow, if it holds it.
+function flows.free_key(flow)
+  if flow.key and redis.call('HGET', prefix .. 'flow_keys', flow.key) == flow.id then
+    redis.call('HDEL', prefix .. 'flow_keys', flow.key)
+  end
+end
+
 -- The flow's last part has ended, or does not stay ended.
 function flows.finish(flow, told)
   local before = flow.state
@@ -173,9 +180,7 @@ function flows.finish(flow, told)
   else
     local failed = flow.cancelled and flows.CANCELLED or flows.FAILED
     flow.state, flow.ended = has(told, BROKEN) and failed or flows.SUCCEEDED, now
-    if flow.key and redis.call('HGET', prefix .. 'flow_keys', flow.key) == flow.id then
-      redis.call('HDEL', prefix .. 'flow_keys', flow.key)
-    end
+    flows.free_key(flow)
     redis.call('ZADD', prefix .. 'flows_ended:' .. flow.state, now, flow.id)
     redis.call('ZREM', prefix .. 'flows_running', flow.id)
   end

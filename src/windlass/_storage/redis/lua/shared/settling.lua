@@ -233,6 +233,9 @@ function settling.cancel(flow)
   flow.cancelled, flow.swept, flow.swept_to, flow.retried = true, 0, 0, false
   redis.call('SREM', prefix .. 'flows_retried', flow.id)
   redis.call('ZADD', prefix .. 'settle', 0, flow.id)
+  if flow.sealed then
+    flows.free_key(flow) -- it never runs
+  end
   flows.expect_expiry(flow)
   flows.save(flow)
   for _, part in ipairs(flows.all_parts(flow)) do
