@@ -15,7 +15,7 @@ import pytest
 from windlass import Windlass
 from windlass._admin.copy.checks import JobChecksum
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
-from windlass._core.flows.flow import FlowState
+from windlass._core.flows.flow import RETRIED_AT_ONCE, FlowState
 from windlass._core.job.job import FollowUp, JobRecord, LimitUse, Progress
 from windlass._core.job.outcome import GaveUp, Lost, Policy, Raised
 from windlass._core.job.state import State
@@ -34,7 +34,15 @@ from windlass._storage.protocol.schedules import ScheduleWrite
 from windlass._storage.protocol.storage import Storage
 from windlass.testing._clock import START, VirtualClock
 from windlass.testing.conformance.copy.flows import half_done
-from windlass.testing.conformance.flows.steps import agree, run_all, state
+from windlass.testing.conformance.flows.steps import (
+    Plan,
+    act,
+    agree,
+    run_all,
+    settle,
+    start,
+    state,
+)
 from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
@@ -202,6 +210,30 @@ async def test_flows_arrive_from_any_backend_in_any_other_and_continue(
             assert await agree(storage)
     assert [report.problems for report in reports] == [()] * 4
     assert {(report.flows, report.jobs) for report in reports} == {(1, 13)}
+    assert len({report.checksum for report in reports}) == 1
+
+
+async def test_a_retry_continues_in_any_other_backend(
+    request: pytest.FixtureRequest, another_memory: Open
+) -> None:
+    names = ("open_memory", "open_prefix", "open_file", "open_schema")
+    opens = [request.getfixturevalue(name) for name in names]
+    async with houses(*opens, another_memory) as stops:
+        plan = Plan()
+        plan.part("a", RETRIED_AT_ONCE + 10)
+        plan.part("b", after=["a"])
+        await start(stops[0], plan)
+        await act(stops[0], plan, "cancel")
+        await stops[0].flows.act([plan.id], "retry", a_note())
+        await stops[0].workers.leave("w1", [])
+        reports = [await copy(a, b) for a, b in pairwise(stops)]
+        for storage in stops[1:]:
+            await enlist(storage)
+            assert (await state(storage, plan)).open <= RETRIED_AT_ONCE + 1
+            await settle(storage)
+            assert (await state(storage, plan)).open == RETRIED_AT_ONCE + 11
+            assert await agree(storage)
+    assert [report.problems for report in reports] == [()] * 4
     assert len({report.checksum for report in reports}) == 1
 
 

@@ -59,7 +59,8 @@ class JobChecksum:
         """Take flows in, with the counts of their parts."""
         for graph in flows:
             self.flows += 1
-            self._take(FlowGraph(msgspec.structs.replace(graph.flow, number=0), list(graph.parts)))
+            flow = msgspec.structs.replace(graph.flow, number=0)
+            self._take(FlowGraph(flow, list(graph.parts), graph.retried))
 
     def _take(self, record: StoredJob | FlowGraph) -> None:
         told = msgspec.json.encode(record, order="deterministic")

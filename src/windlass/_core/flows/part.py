@@ -241,8 +241,12 @@ def ranks_of(parts: Sequence[NewPart | PartRecord]) -> list[int]:
     ]
 
 
-def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStanding]:
-    """Work out from the counts alone where the parts of a flow stand."""
+def standings(
+    flow: FlowRecord, parts: Sequence[PartRecord], retried: int | None = None
+) -> list[PartStanding]:
+    """Work out from the counts alone where the parts of a flow stand. ``retried``: the rank of the
+    part that a retry has reached.
+    """
     cancelled = flow.cancel_requested
     gates = [Gate(waiting=len(part.after)) for part in parts]
     if flow.sealed and not cancelled:
@@ -258,7 +262,9 @@ def standings(flow: FlowRecord, parts: Sequence[PartRecord]) -> list[PartStandin
             gate.learn(NOTHING, found[edge.part].told, strict=edge.strict)
         counts = Counts(**{name: getattr(part, name) for name in Counts.__struct_fields__})
         about = (part.kind, part.when, gate, counts)
-        told = tidings(*about, cancelled=cancelled)
+        returning = retried is not None and ranks[part.number] >= retried
+        is_member = part.kind is PartKind.JOBS
+        told = tidings(*about, cancelled=cancelled, returning=returning and is_member)
         if part.added is not None:
             gates[part.added.counts_for].learn_added(NOTHING, told)
         found[part.number] = PartStanding(gate, told, is_due(*about, cancelled=cancelled))

@@ -63,7 +63,9 @@ class CopyStore(Protocol):
         ...
 
     async def dump_flows(self, *, after: int, limit: int) -> Sequence[FlowGraph]:
-        """Return flows with a number above ``after``, in its order, with all ends counted."""
+        """Return flows with a number above ``after``, in its order, with all ends counted, and how
+        far their retries have come.
+        """
         ...
 
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
@@ -76,7 +78,8 @@ class CopyStore(Protocol):
         - Flows with their parts and counts, with numbers of this store; a flow whose id is stored
           is left out. The counts include the members, which come later and change no count. A
           member without its flow raises StorageError. Members that their flow holds (blocked,
-          stopped, skipped) are held here. A cancel that had not reached all members starts again.
+          stopped, skipped) are held here. A cancel that had not reached all members starts again. A
+          retry continues with the part that it had reached, from its first member.
         - A held key stays held until its end. The limits of jobs must be defined, else
           LimitUnknown.
         - Rollups replace those of an earlier copy for the same minute, queue and task, and add to

@@ -96,6 +96,8 @@ class FlowGraph(msgspec.Struct, frozen=True):
 
     flow: FlowRecord
     parts: Sequence[PartRecord]
+    retried: int | None = None
+    """The rank of the part that a retry has reached, in what `CopyStore.dump_flows` returns."""
 
 
 FlowAction = Literal["cancel", "retry"]

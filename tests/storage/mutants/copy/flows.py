@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from tests.storage.mutants.table import fails
 from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
-from windlass._core.job.job import FlowPlace
+from windlass._core.job.job import FlowId, FlowPlace
 from windlass._storage.memory.copy.copy import MemoryCopy
 from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow
@@ -112,7 +113,7 @@ class RestoresAddedAsGiven(MemoryCopy):
 class RestoresFlowsAgain(MemoryCopy):
     """A flow that is stored is replaced."""
 
-    def _restore_flow(self, graph: FlowGraph) -> bool:
+    def _restore_flow(self, graph: FlowGraph, now: datetime) -> bool:
         self._db.flows.restore(graph.flow, graph.parts)
         return True
 
@@ -147,3 +148,35 @@ class EndsRestoredFlowsEarly(FlowRows):
         for part in self.by_id[record.id].parts:
             if part.asked.kind is PartKind.END:
                 part.gate.adding = 0
+
+
+@fails(CopyFlowsConformance.test_a_retry_reaches_the_rest_elsewhere)
+class ForgetsRetries(FlowRows):
+    """A restored flow does not know that it is being retried."""
+
+    def resume_retry(self, wanted: FlowId, rank: int, now: datetime) -> None:
+        pass
+
+
+@fails(CopyFlowsConformance.test_a_flow_that_took_a_key_holds_it_elsewhere)
+class GivesTheKeyToTheFirst(FlowRows):
+    """The first restored flow with a key holds it, though it gave it up."""
+
+    def free_key(self, flow: MemoryFlow) -> None:
+        if not flow.sealed:
+            super().free_key(flow)
+
+
+@fails(CopyFlowsConformance.test_a_flow_that_waits_for_parts_continues_elsewhere)
+class RestoresNoEdgesBetweenFlows(FlowRows):
+    """What an added flow waits for in the running one is lost."""
+
+    def restore(self, record: FlowRecord, parts: Sequence[PartRecord]) -> None:
+        first = min((part.added.first for part in parts if part.added is not None), default=0)
+        near = [
+            replace(part, after=tuple(e for e in part.after if e.part >= first))
+            if part.number >= first
+            else part
+            for part in parts
+        ]
+        super().restore(record, near)

@@ -71,7 +71,11 @@ class MemoryCopy:
         with self._db.view():
             further = (flow for flow in self._db.flows.by_id.values() if flow.number > after)
             return [
-                FlowGraph(flow.to_record(), [part.to_record() for part in flow.parts])
+                FlowGraph(
+                    flow.to_record(),
+                    [part.to_record() for part in flow.parts],
+                    None if flow.retry is None else flow.retry[0],
+                )
                 for flow in islice(further, limit)
             ]
 
@@ -112,7 +116,7 @@ class MemoryCopy:
             case StoredJob():
                 return self._restore_job(thing, now)
             case FlowGraph():
-                return self._restore_flow(thing)
+                return self._restore_flow(thing, now)
             case Rollup():
                 return self._restore_rollup(thing)
             case QueueRecord():
@@ -150,10 +154,12 @@ class MemoryCopy:
         if held == "blocked":
             row.block()
 
-    def _restore_flow(self, graph: FlowGraph) -> bool:
+    def _restore_flow(self, graph: FlowGraph, now: datetime) -> bool:
         if graph.flow.id in self._db.flows.by_id:
             return False
         self._db.flows.restore(graph.flow, graph.parts)
+        if graph.retried is not None:
+            self._db.flows.resume_retry(graph.flow.id, graph.retried, now)
         return True
 
     def _restore_key(self, row: JobRow, stored: StoredJob, now: datetime) -> None:

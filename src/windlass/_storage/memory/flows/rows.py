@@ -323,6 +323,13 @@ class FlowRows:
             if record.sealed:
                 self.free_key(flow)
 
+    def resume_retry(self, wanted: FlowId, rank: int, now: datetime) -> None:
+        """Continue the retry of a restored flow with the part of this rank."""
+        flow = self.retrying[wanted] = self.by_id[wanted]
+        flow.note_retry((rank, 0))
+        for part in flow.parts:
+            self.spread(part, now)
+
     def remove(self, flow: MemoryFlow) -> None:
         del self.by_id[flow.asked.id]
         self.sweeping.pop(flow.asked.id, None)

@@ -98,7 +98,7 @@ class PostgresCopy:
         parts: defaultdict[int, list[PartRecord]] = defaultdict(list)
         for row in await self._ask(_PARTS, [row["number"] for row in rows]):
             parts[row["flow"]].append(part_of(row))
-        return [FlowGraph(flow_of(row), parts[row["number"]]) for row in rows]
+        return [FlowGraph(flow_of(row), parts[row["number"]], row["retry_rank"]) for row in rows]
 
     # --- in -----------------------------------------------------------------------------------
 

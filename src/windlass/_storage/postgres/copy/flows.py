@@ -65,6 +65,7 @@ def flow_rows(graphs: Iterable[FlowGraph]) -> Iterator[_Columns]:
             "state": _STATES.index(flow.state),
             "cancelled": flow.cancel_requested,
             "sealed": flow.sealed,
+            "retry_rank": graph.retried,
             "grown": any(part.added is not None for part in graph.parts),
             "created_at": flow.created_at,
             "ended_at": flow.ended_at,
@@ -82,7 +83,8 @@ def part_rows(graphs: Sequence[FlowGraph]) -> Iterator[_Columns]:
         for part in graph.parts:
             for edge in part.after:
                 feeds[edge.part].append((part.number, edge.strict))
-        where, ranks = standings(graph.flow, graph.parts), ranks_of(graph.parts)
+        where = standings(graph.flow, graph.parts, graph.retried)
+        ranks = ranks_of(graph.parts)
         for part, standing, fed, rank in zip(graph.parts, where, feeds, ranks, strict=True):
             yield {"flow": place, "rank": rank, **_part_row(part, standing, fed)}
 

@@ -47,12 +47,12 @@ BEGIN
           FROM json_populate_recordset(NULL::flows, p_flows::json) WITH ORDINALITY AS t
     ), stored AS (
         INSERT INTO flows (id, state, cancelled, holds_key, created_at, ended_at, expires, expires_at,
-                           attend_at, name, key, tenant, sealed, grown)
+                           attend_at, name, key, tenant, sealed, grown, retry_rank)
         SELECT a.id, a.state, a.cancelled, a.holds, a.created_at, a.ended_at, a.expires,
                a.expires_at,
                CASE WHEN a.state > 0 THEN NULL WHEN a.cancelled THEN '-infinity'
                     ELSE a.expires_at END,
-               a.name, a.key, a.tenant, a.sealed, a.grown
+               a.name, a.key, a.tenant, a.sealed, a.grown, a.retry_rank
           FROM asked a ORDER BY a.ordinality
         ON CONFLICT (id) DO NOTHING
         RETURNING number, id

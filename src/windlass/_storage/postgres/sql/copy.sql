@@ -31,8 +31,9 @@ SELECT seq, claim_number, number, lines
 
 -- name: dump_flows
 SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, expires_at, expires,
-       tenant, counts
-  FROM windlass.read_flows(windlass.dump_flows($1, $2, $3)) ORDER BY number;
+       tenant, counts,
+       (SELECT f.retry_rank FROM windlass.flows f WHERE f.number = r.number) AS retry_rank
+  FROM windlass.read_flows(windlass.dump_flows($1, $2, $3)) AS r ORDER BY number;
 
 -- name: restore_flows
 SELECT windlass.restore_flows($1, $2);

@@ -22,7 +22,7 @@ from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.admin.listed_jobs import pairs, shown_job
 from windlass._storage.redis.copy.flows import held_of, packed_flow
 from windlass._storage.redis.copy.restore import restored_job
-from windlass._storage.redis.flows.records import graph_of
+from windlass._storage.redis.flows.records import graph_of, retried_of
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.layout import COUNTED, MEMBERSHIP, VERBS
 from windlass._storage.redis.io.records import StateRecord, attempt_of, state_record_of
@@ -68,7 +68,8 @@ class RedisCopy:
         for uid in await self._db.run_aside(_DUMP_FLOWS, after, limit):
             reply = await self._db.run_aside(_GRAPH, uid)
             if reply:
-                found.append(graph_of(uid, reply))
+                graph = graph_of(uid, reply)
+                found.append(msgspec.structs.replace(graph, retried=retried_of(reply[0])))
         return found
 
     async def restore(self, things: Sequence[CopiedRecord]) -> int:

@@ -71,7 +71,8 @@ def packed_member(stored: StoredJob) -> dict[str, object] | None:
 def packed_flow(graph: FlowGraph) -> Sequence[object]:
     """Return a flow with its parts, each a key and a value."""
     uid = id_of(JobId(graph.flow.id))
-    where, firsts = standings(graph.flow, graph.parts), firsts_of(graph.parts)
+    where = standings(graph.flow, graph.parts, graph.retried)
+    firsts = firsts_of(graph.parts)
     feeds = [b""] * len(graph.parts)
     records: list[msgspec.Raw] = []
     plans: list[msgspec.Raw] = []
@@ -88,7 +89,8 @@ def packed_flow(graph: FlowGraph) -> Sequence[object]:
         for text in (as_text(part_key(uid, number)), as_text(fed))
     ]
     grown = any(part.added is not None for part in graph.parts)
-    flow = {**_flow(graph.flow, uid, len(graph.parts)), "grown": grown}
+    retried = False if graph.retried is None else graph.retried
+    flow = {**_flow(graph.flow, uid, len(graph.parts)), "grown": grown, "retried": retried}
     return ("flow", flow, records, plans, followers)
 
 

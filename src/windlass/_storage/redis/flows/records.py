@@ -38,6 +38,7 @@ __all__ = [
     "part_key",
     "part_record",
     "plan_record",
+    "retried_of",
     "start_args",
 ]
 
@@ -79,6 +80,7 @@ class _FlowRow(msgspec.Struct, array_like=True):
     lasts: int
     sealed: bool
     grown: bool = False
+    retried: int | bool = False
 
 
 class _PartPlan(msgspec.Struct, array_like=True):
@@ -178,6 +180,12 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
         tenant=_text(row.tenant),
         **sums,
     )
+
+
+def retried_of(packed: bytes) -> int | None:
+    """Return how far a retry of a flow has come."""
+    rank = _decode_flow(packed).retried
+    return None if isinstance(rank, bool) else rank
 
 
 def _parts_of(parts: bytes, plans: Sequence[bytes]) -> Iterable[PartRecord]:

@@ -72,6 +72,9 @@ function restore.flow(thing)
       redis.call('ZADD', prefix .. 'settle', 0, flow.id)
     end
   end
+  if flow.retried then
+    redis.call('SADD', prefix .. 'flows_retried', flow.id)
+  end
   flows.expect_expiry(flow)
   flows.save(flow)
   return true

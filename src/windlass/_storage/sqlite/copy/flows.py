@@ -41,8 +41,11 @@ _timing = msgspec.json.Decoder(dict[str, int]).decode
 
 def dump_flows(connection: apsw.Connection, after: int, limit: int) -> list[FlowGraph]:
     """`CopyStore.dump_flows`."""
-    ids = fetch(connection, _DUMPED, (after, limit))
-    return [flow for (uid,) in ids if (flow := read_graph(connection, FlowId(uid))) is not None]
+    return [
+        msgspec.structs.replace(graph, retried=retried)
+        for uid, retried in fetch(connection, _DUMPED, (after, limit))
+        if (graph := read_graph(connection, FlowId(uid))) is not None
+    ]
 
 
 def held_of(flow_state: int | None, timing: str | None) -> HeldMember | None:
@@ -77,11 +80,11 @@ def known_flows(connection: apsw.Connection, things: list[StoredJob]) -> set[Flo
 def restore_flow(connection: apsw.Connection, graph: FlowGraph) -> bool:
     """Store a flow without its jobs; False: its id is stored."""
     flow = graph.flow
-    connection.execute(_RESTORE_FLOW, _flow_row(flow))
+    connection.execute(_RESTORE_FLOW, (*_flow_row(flow), graph.retried))
     if not connection.changes():
         return False
     number = connection.last_insert_rowid()
-    where, ranks = standings(flow, graph.parts), ranks_of(graph.parts)
+    where, ranks = standings(flow, graph.parts, graph.retried), ranks_of(graph.parts)
     firsts = (part.added.first for part in graph.parts if part.added is not None)
     joined = min(firsts, default=len(graph.parts))  # from here on, parts of added flows
     connection.executemany(

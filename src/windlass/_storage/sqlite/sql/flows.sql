@@ -416,12 +416,13 @@ DELETE FROM parts WHERE flow = ?1;
 DELETE FROM flows WHERE number = ?1;
 
 -- name: dumped
-SELECT lower(hex(id)) FROM flows WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
+SELECT lower(hex(id)), retry_rank FROM flows
+ WHERE number > ?1 AND going = 0 ORDER BY number LIMIT ?2;
 
 -- name: restore_flow
 INSERT INTO flows (id, name, state, created_at, ended_at, expires_at, expires, key, tenant,
-                   cancelled, sealed)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                   cancelled, sealed, retry_rank)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: restore_part

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from windlass._core.flows.flow import FlowState
+from windlass._core.flows.flow import RETRIED_AT_ONCE, Edge, FlowState
 from windlass._core.job.job import NewJob
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.actions import ActionResult
@@ -24,12 +24,23 @@ from windlass.testing.conformance.flows.steps import (
     finish,
     graph,
     members,
+    run,
     run_all,
     settle,
     start,
     state,
 )
-from windlass.testing.conformance.steps import DAY, HOUR, a_job, a_note, claim, end, enlist, total
+from windlass.testing.conformance.steps import (
+    DAY,
+    HOUR,
+    MINUTE,
+    a_job,
+    a_note,
+    claim,
+    end,
+    enlist,
+    total,
+)
 
 __all__ = ["CopyFlowsConformance", "half_done"]
 
@@ -164,6 +175,63 @@ class CopyFlowsConformance:
         await moved_with_flows(storage, elsewhere)
         assert await act(elsewhere, plan, "retry") is ActionResult.DONE
         assert await run_all(elsewhere) == ["a", "b", "b"]
+        assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
+        assert await agree(elsewhere)
+
+    async def test_a_retry_reaches_the_rest_elsewhere(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
+        more = RETRIED_AT_ONCE + 20
+        plan = Plan()
+        plan.part("a", more)
+        plan.part("b", ended=["a"])
+        await start(storage, plan)
+        await act(storage, plan, "cancel")
+        await storage.flows.act([plan.id], "retry", a_note())
+        await moved_with_flows(storage, elsewhere)
+        assert (await state(elsewhere, plan)).open < more
+        while await run(elsewhere):
+            assert (await state(elsewhere, plan)).state is FlowState.RUNNING
+        await settle(elsewhere)
+        assert await run_all(elsewhere) == ["a"] * 20 + ["b"]
+        assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
+        assert await agree(elsewhere)
+
+    async def test_a_flow_that_took_a_key_holds_it_elsewhere(
+        self, storage: Storage, elsewhere: Storage, clock: VirtualClock
+    ) -> None:
+        plan, _, _ = a_large_flow(key="night")
+        other, third = Plan(key="night"), Plan(key="night")
+        other.part("other")
+        await start(storage, plan)
+        clock.advance(MINUTE)
+        await start(storage, other)
+        await moved_with_flows(storage, elsewhere)
+        held = StartedFlow(other.id, created=False)
+        assert await elsewhere.flows.start([third.flow]) == [held]
+        await settle(elsewhere)
+        assert await elsewhere.flows.start([third.flow]) == [held]
+        assert await run_all(elsewhere) == ["other"]
+        assert (await state(elsewhere, plan)).state is FlowState.CANCELLED
+
+    async def test_a_flow_that_waits_for_parts_continues_elsewhere(
+        self, storage: Storage, elsewhere: Storage
+    ) -> None:
+        plan, added = Plan(), Plan(name="two steps")
+        plan.part("split")
+        plan.part("beside")
+        added.part("load")
+        added.part("store", after=["load"])
+        await start(storage, plan)
+        edges = (Edge(0), Edge(1, strict=False))
+        await storage.flows.add(plan.id, replace(added.flow, after=edges))
+        await settle(storage)
+        await moved_with_flows(storage, elsewhere)
+        assert _alike(await flows_of(storage)) == _alike(await flows_of(elsewhere))
+        assert await run_all(elsewhere, "split") == ["split", "beside"]
+        assert (await state(elsewhere, plan)).stopped == 2
+        assert await act(elsewhere, plan, "retry") is ActionResult.DONE
+        assert await run_all(elsewhere) == ["split", "load", "store"]
         assert (await state(elsewhere, plan)).state is FlowState.SUCCEEDED
         assert await agree(elsewhere)
 
