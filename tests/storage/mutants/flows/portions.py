@@ -91,3 +91,11 @@ class CancelsAllExpired(FlowRules):
             if flow.expires_at is not None and flow.expires_at <= now:
                 self.cancel(flow, now)
         return super().settle(limit, now)
+
+
+@fails(FlowPortionConformance.test_a_cancel_ends_limited_members_in_portions_and_none_starts)
+class CancelsInOneGo(FlowRules):
+    """A cancel reaches all members in one write."""
+
+    def _sweep(self, flow: MemoryFlow, limit: int, now: datetime) -> int:
+        return super()._sweep(flow, 10**9, now)

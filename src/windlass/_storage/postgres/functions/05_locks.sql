@@ -48,7 +48,8 @@
 -- rows (`count_members`): it waits for the counts of their parts, then, only where a part has something
 -- new to tell, for their flows. It holds these until its end and waits for nothing any more. So nothing
 -- that holds a flow waits for a part or for a job. A flow that is added from outside (`add_to_flow`) takes
--- the running flow's row alone, as its first, and stores new rows under it. A transaction that may not wait there, because it
+-- the running flow's row alone, as its first, and stores new rows under it. A start holds no flow but its own: one that
+-- must give its key up is cancelled before, in a transaction of its own (`give_flow_key_up`). A transaction that may not wait there, because it
 -- counts twice (a claim beside ends, a worker that leaves), stays open for long (a user's), or stores
 -- other jobs (an expired holder of a key), writes down what ended (`member_ends`); `fold_ends` counts
 -- that later. Settling and folding take flows, parts and jobs with SKIP LOCKED alone, and so may

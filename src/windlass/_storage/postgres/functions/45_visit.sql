@@ -460,7 +460,8 @@ END $$;
 --   charged     the gates whose tokens they took
 --   keyed       one of them holds its key until it is started
 --   cut_short   stopped at a bound: the next call gets further
--- Looks at no more than p_room + 64 lanes.
+-- Looks at no more than p_room + 64 lanes. Members of cancelled flows that the cancel has not reached do not
+-- start: up to 500 that are met end here. Their ends are noted only.
 CREATE OR REPLACE FUNCTION serve_lanes(
     p_queue text, p_room integer, p_worker text, p_now timestamptz, p_held text[],
     p_common bigint[], p_priorities integer[], p_dues timestamptz[],
@@ -470,6 +471,11 @@ CREATE OR REPLACE FUNCTION serve_lanes(
 LANGUAGE plpgsql AS $$
 DECLARE
     v_us bigint := us_of(p_now);
+    -- A flow that is cancelled from now on: its sweep finds what is started here.
+    v_cancels boolean := EXISTS (SELECT 1 FROM flows f WHERE f.cancelled AND f.state = 0);
+    v_void bigint[];
+    v_ended bigint[];
+    v_ends integer := 500;
     v_visits integer := p_room + 64;
     v_room integer := p_room;
     v_next record;
@@ -491,7 +497,8 @@ BEGIN
             RETURN;
         END IF;
         SELECT n.* INTO v_next FROM next_in_lanes(
-            p_queue, least(v_visits, greatest(v_room, 16)), v_room, p_now,
+            p_queue, least(v_visits, greatest(v_room, 16)),
+            CASE WHEN v_cancels THEN greatest(v_room, 100) ELSE v_room END, p_now,
             p_common[cardinality(chosen) + 1 :], p_priorities[cardinality(chosen) + 1 :],
             p_dues[cardinality(chosen) + 1 :]) AS n;
         EXIT WHEN v_next.more IS NULL;
@@ -507,16 +514,36 @@ BEGIN
             EXIT;
         END IF;
         v_busy := '{}';
-        v_clear := v_left.clear AND true <> ALL (v_next.late);
+        IF v_cancels THEN
+            v_void := members_cancelled(ARRAY(
+                SELECT l.seq FROM unnest(v_next.seqs, v_next.lanes) AS l (seq, lane)
+                 WHERE l.lane IS NOT NULL));
+            IF v_void <> '{}' THEN
+                v_ended := ARRAY(SELECT j.seq FROM jobs j
+                                  WHERE j.seq = ANY (v_void) AND j.ready + 0 = 2
+                                    FOR UPDATE SKIP LOCKED);
+                IF v_ended <> '{}' THEN
+                    PERFORM end_waiting(v_ended, 4, NULL, p_now, true);
+                    v_ends := v_ends - greatest(cardinality(v_ended), 10);
+                    IF v_ends <= 0 THEN
+                        cut_short := true;
+                        RETURN;
+                    END IF;
+                    CONTINUE;
+                END IF;
+                v_busy := v_void;  -- others have them
+            END IF;
+        END IF;
+        v_clear := v_left.clear AND true <> ALL (v_next.late) AND v_busy = '{}';
         IF true = ANY (v_next.late) THEN
             -- Expired jobs that could not be discarded, because other transactions hold their rows.
-            v_busy := ARRAY(SELECT l.seq FROM unnest(v_next.seqs, v_next.late) AS l (seq, late)
-                             WHERE l.late
-                            EXCEPT
-                            SELECT f.seq
-                              FROM (SELECT j.seq FROM jobs j
-                                     WHERE j.seq = ANY (v_next.seqs) AND j.expires_at <= p_now
-                                       FOR UPDATE SKIP LOCKED) AS f);
+            v_busy := v_busy || ARRAY(
+                SELECT l.seq FROM unnest(v_next.seqs, v_next.late) AS l (seq, late)
+                 WHERE l.late
+                EXCEPT
+                SELECT f.seq FROM (SELECT j.seq FROM jobs j
+                                    WHERE j.seq = ANY (v_next.seqs) AND j.expires_at <= p_now
+                                      FOR UPDATE SKIP LOCKED) AS f);
         END IF;
         LOOP
             IF v_clear THEN

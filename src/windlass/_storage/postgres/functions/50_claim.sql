@@ -377,7 +377,8 @@ BEGIN
         PERFORM free_keys(array_agg(j.key), array_agg(j.seq))
            FROM jobs j WHERE j.seq = ANY (v_claimed) AND j.key_window = 'until_started';
     END IF;
-    IF v_voided OR v_expired <> '{}' THEN
+    IF v_voided OR v_expired <> '{}'
+       OR (v_flows AND v_with_lanes <> '{}' AND EXISTS (SELECT 1 FROM member_ends)) THEN
         PERFORM fold_ends(v_now);
     END IF;
     IF v_taken THEN

@@ -51,23 +51,14 @@ BEGIN
     v_free := ARRAY(SELECT c.part FROM part_counts c
                      WHERE c.part = ANY (v_parts) AND c.open > c.blocked
                      ORDER BY c.part FOR UPDATE SKIP LOCKED);
-    -- All that stand in lanes: a claim does not look at the flow of a job there.
     SELECT array_agg(w.seq) AS seqs, array_agg(w.part) AS parts, count(*)::integer AS many
       INTO v_found
       FROM (SELECT j.seq, j.part FROM unnest(v_free) AS p (id)
              CROSS JOIN LATERAL (
                    SELECT j.seq, j.part FROM jobs j
-                    WHERE j.part = p.id AND j.ready BETWEEN 2 AND 2
-                      FOR UPDATE SKIP LOCKED) AS j) AS w;
-    SELECT v_found.seqs || array_agg(w.seq) AS seqs, v_found.parts || array_agg(w.part) AS parts,
-           v_found.many + count(*)::integer AS many
-      INTO v_found
-      FROM (SELECT j.seq, j.part FROM unnest(v_free) AS p (id)
-             CROSS JOIN LATERAL (
-                   SELECT j.seq, j.part FROM jobs j
-                    WHERE j.part = p.id AND j.ready BETWEEN 0 AND 3 AND j.ready <> 2
+                    WHERE j.part = p.id AND j.ready BETWEEN 0 AND 3
                     ORDER BY j.part, j.ready, j.seq FOR UPDATE SKIP LOCKED) AS j
-             LIMIT greatest(p_limit - v_found.many, 0)) AS w;
+             LIMIT p_limit) AS w;
     IF v_found.many > 0 THEN
         PERFORM end_members(v_found.seqs, 4, NULL, NULL, p_now);
         PERFORM count_members(p_now, v_found.parts, array_fill(0, ARRAY[v_found.many]),

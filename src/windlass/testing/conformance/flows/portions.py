@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from windlass._core.flows.flow import RETRIED_AT_ONCE, FlowState
+from windlass._core.job.job import LimitUse
 from windlass._core.job.transition import succeed
+from windlass._core.limits.limit import LimitSpec
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.flows import FlowAction, FlowFilter
 from windlass._storage.protocol.storage import Storage
@@ -22,7 +24,15 @@ from windlass.testing.conformance.flows.steps import (
     start,
     state,
 )
-from windlass.testing.conformance.steps import HOUR, a_note, claim_one, end
+from windlass.testing.conformance.steps import (
+    HOUR,
+    a_note,
+    add,
+    claim,
+    claim_one,
+    end,
+    limited,
+)
 
 __all__ = ["FlowPortionConformance"]
 
@@ -158,6 +168,24 @@ class FlowPortionConformance:
         assert await act(storage, plan, "cancel") is ActionResult.DONE
         flow = await state(storage, plan)
         assert (flow.state, flow.open) == (FlowState.CANCELLED, 0)
+        assert await agree(storage)
+
+    async def test_a_cancel_ends_limited_members_in_portions_and_none_starts(
+        self, storage: Storage
+    ) -> None:
+        await storage.limits.define([LimitSpec(name="printer", concurrency=1_000)])
+        plan, many = Plan(), 700
+        plan.part("page", many, limits=(LimitUse("printer"),))
+        await start(storage, plan)
+        (other,) = await add(storage, limited("printer", priority=1))
+        await just_act(storage, plan, "cancel")
+        await storage.flows.settle(10)
+        assert many - 10 <= (await state(storage, plan)).open < many
+        claimed = [job for _ in range(3) for job in await claim(storage, 50)]
+        assert [job.claim.job for job in claimed] == [other]
+        await settle(storage)
+        flow = await state(storage, plan)
+        assert (flow.state, flow.open, flow.cancelled) == (FlowState.CANCELLED, 0, many)
         assert await agree(storage)
 
     async def test_expired_flows_are_cancelled_in_portions(
