@@ -8,7 +8,7 @@
 
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
-local SETTLED = 500 -- members of flows that one claim settles
+local SETTLED = 200 -- members of flows that one claim settles, or as many as it may start
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
 local BEFORE = 7 -- values in the answer before the first asked record
 
@@ -354,7 +354,7 @@ ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
-local settled = settling.run(SETTLED)
+local settled = settling.run(math.max(SETTLED, room))
 if settled > 0 then
   settle_lanes() -- for this claim to find those with limits
 end
