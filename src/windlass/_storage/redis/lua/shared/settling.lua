@@ -398,6 +398,16 @@ function settling.due_here()
   return due
 end
 
+-- Whether this call has made parts due.
+function settling.is_new()
+  for _, part in pairs(pending.parts) do
+    if part.due > part.listed then
+      return true
+    end
+  end
+  return false
+end
+
 -- The first of what is to be done, or nil, and whether `settle` has something. Most parts are settled whole by the
 -- call that makes them due: a lone one is not listed first.
 function settling.first(listed)
