@@ -102,10 +102,13 @@ class FlowStart:
         sealed = len(items) > portion
         if sealed:
             _refuse_keys(items, portion)
-        first = msgspec.structs.replace(flow, jobs=flow.jobs[:portion], sealed=sealed)
+        # The other portions are full. A store can start jobs of the last one at once, without a
+        # second write.
+        many = (len(items) - 1) % portion + 1 if sealed else len(items)
+        first = msgspec.structs.replace(flow, jobs=flow.jobs[:many], sealed=sealed)
         (answer,) = await self._store.start([first])
         if sealed and answer.created:
-            await self._extend(flow.jobs, portion)
+            await self._extend(flow.jobs[many:], portion)
         return answer
 
     async def _add(self, into: FlowId, flow: NewFlow, items: Sequence[NewJob]) -> StartedFlow:
@@ -122,7 +125,7 @@ class FlowStart:
     async def _extend(self, jobs: Sequence[tuple[int, NewJob]], portion: int) -> None:
         """Store the other portions. The last one opens the flow."""
         flow = self._plan.id
-        for first in range(portion, len(jobs), portion):
+        for first in range(0, len(jobs), portion):
             some, last = jobs[first : first + portion], first + portion >= len(jobs)
             if not await self._store.extend(flow, some, last=last):
                 raise FlowEnded(flow)

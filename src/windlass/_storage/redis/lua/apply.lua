@@ -16,7 +16,7 @@
 
 local KEPT = 83 -- 'S'
 local DELETED = 68 -- 'D'
-local SETTLED = 100 -- members of flows that one call settles at most, besides its own work
+local SETTLED = 100 -- members of flows that a call settles at most that makes parts due; claims settle the others
 
 -- What many state records have in common from their claim number on: what it says, and what it says
 -- after the success. Jobs of one claim share it.
@@ -222,7 +222,9 @@ end
 if rawget(pending, 'members') then
   take_over()
   members.flush()
-  settling.run(SETTLED)
+  if settling.is_new() then
+    settling.run(SETTLED)
+  end
 end
 settle_claims()
 return { now, table.concat(answers), rests, pending.left_out }

@@ -4,11 +4,11 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits brakes mending hints settling
+-- use: visits brakes mending hints opening
 
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
-local SETTLED = 500 -- members of flows that one claim settles
+local SETTLED = 200 -- members of flows that one claim settles, or as many as it may start
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
 local BEFORE = 7 -- values in the answer before the first asked record
 
@@ -337,6 +337,30 @@ local function serve(queue, limit)
   left[queue] = all_taken and 0 or left_in(queue)
 end
 
+-- Start jobs of an opened part, after those of the line that go before them.
+local function serve_opened(queue, wanted, opened)
+  local its, before, sub = opened, #ids, string.sub
+  redis.call('SADD', prefix .. 'holders', worker)
+  expect(first_due(queue))
+  if its.before > 0 then
+    take_best(queue, its.before)
+  end
+  local many = wanted - its.before
+  local front = string.char(RUNNING, 0)
+  local back = members.pack(its.part.key, false, false)
+    .. struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
+  for i = 1, many do
+    local asked = its.records[i]
+    add_claim(its.ids[i], asked, front .. sub(asked, 20, its.lasts[i]) .. back)
+  end
+  if many > 0 then
+    opening.leave(its, queue, many)
+  end
+  count(queue, WAITING, before - #ids)
+  count(queue, RUNNING, #ids - before)
+  left[queue] = its.part.blocked + left_in(queue)
+end
+
 -- --- run ---
 
 if newer then
@@ -354,12 +378,19 @@ ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
-local settled = settling.run(SETTLED)
-if settled > 0 then
-  settle_lanes() -- for this claim to find those with limits
-end
-for i = 5, #ARGV, 2 do
-  serve(ARGV[i], tonumber(ARGV[i + 1]))
+local settled, first, most = 0, ARGV[5], tonumber(ARGV[6] or 0)
+local portion = math.max(SETTLED, room)
+local opened = not alone and (most >= room or #ARGV == 6) and opening.look(first, math.min(most, room), portion)
+if opened then
+  serve_opened(first, math.min(most, room), opened)
+else
+  settled = settling.run(portion)
+  if settled > 0 then
+    settle_lanes() -- for this claim to find those with limits
+  end
+  for i = 5, #ARGV, 2 do
+    serve(ARGV[i], tonumber(ARGV[i + 1]))
+  end
 end
 if #ids > 0 then
   wide('HSET', prefix .. 'state', states, 2)

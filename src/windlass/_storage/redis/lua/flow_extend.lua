@@ -4,18 +4,25 @@
 -- Answer: 1, or 0 (the flow is not there, or was cancelled). Or, as flow_start.lua: why nothing is stored.
 -- use: storing settling new_members
 
--- All of them are blocked.
-local function join_all(flow, numbers)
-  local joins, many, membership_of = {}, {}, {}
+-- Whether jobs of this part that come with the last ones start at once: the flow is whole, and the part waits for
+-- nothing. Jobs from before follow in portions, and go before these.
+local function starts(part)
+  return part.waiting == 0 and parts.decide(part, false) == 'open'
+end
+
+-- The memberships of these jobs, which count in their parts. All of them are blocked, but for some of the last ones.
+local function join_all(flow, numbers, last)
+  local joins, many, membership_of = { since = flow.created }, {}, {}
   for i = 1, #numbers / 4 do
     joins[i] = struct.unpack('>I4', numbers, 4 * i - 3)
     many[joins[i]] = (many[joins[i]] or 0) + 1
   end
   for number, more in pairs(many) do
     local part = flows.part(flows.part_key(flow.id, number))
-    part.total, part.open, part.blocked = part.total + more, part.open + more, part.blocked + more
+    local waits = not last or not starts(part)
+    part.total, part.open, part.blocked = part.total + more, part.open + more, part.blocked + (waits and more or 0)
     pending.parts[part.key] = part
-    membership_of[number] = members.pack(part.key, false, true)
+    membership_of[number] = members.pack(part.key, false, waits)
   end
   for i, number in ipairs(joins) do
     joins[i] = membership_of[number]
@@ -46,7 +53,7 @@ local refusal = unknown_limit(new) or new_members.conflict(new)
 if refusal then
   return refusal
 end
-local joins = join_all(flow, numbers)
+local joins = join_all(flow, numbers, last)
 local _, queues = store_new(new, joins)
 redis.call('ZREM', prefix .. 'settle', 'x' .. flow.id)
 flow.expires = flows.expiry(last and flow.lasts or stays)

@@ -39,7 +39,12 @@ from windlass._storage.sqlite.flows.added import add_to_flow
 from windlass._storage.sqlite.flows.parts import BLOCKED
 from windlass._storage.sqlite.flows.recount import recount
 from windlass._storage.sqlite.flows.retry import begin_retry, continue_retries, is_retrying
-from windlass._storage.sqlite.flows.settle import cancel_flow, is_unsettled, settle
+from windlass._storage.sqlite.flows.settle import (
+    SETTLED_AT_ONCE,
+    cancel_flow,
+    is_unsettled,
+    settle,
+)
 from windlass._storage.sqlite.flows.start import extend_flow, start_flows
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -99,10 +104,14 @@ class SqliteFlows:
         return answer
 
     async def settle(self, limit: int) -> int:
-        # Most often nothing is due, and the write lock is everybody's.
-        if not self._db.read(is_unsettled) and not self._db.read(is_retrying):
-            return 0
-        done = await self._db.write(partial(_settle, limit=limit))
+        done = 0
+        # Most often nothing is due, and the write lock is everybody's: it is held for moments.
+        while done < limit and (self._db.read(is_unsettled) or self._db.read(is_retrying)):
+            chunk = min(limit - done, SETTLED_AT_ONCE)
+            some = await self._db.write(partial(_settle, limit=chunk))
+            if not some:
+                break
+            done += some
         if done:
             self._db.subscribers.wake()
         return done

@@ -34,8 +34,8 @@ from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, frees_key_at
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
 __all__ = [
+    "SETTLED_AT_ONCE",
     "SETTLED_BY_APPLY",
-    "SETTLED_BY_CLAIM",
     "cancel_flow",
     "is_unsettled",
     "reopen_flow",
@@ -56,8 +56,9 @@ _NEXT_SWEPT, _NOTE_SWEPT = _SQL["next_swept"], _SQL["note_swept"]
 _CANCEL, _PART_IDS = _SQL["cancel"], _SQL["part_ids"]
 _REQUEST_CANCEL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")["request_cancel"]
 
-SETTLED_BY_CLAIM, SETTLED_BY_APPLY = 500, 100
-"""Members of flows that one call settles at most, besides its own work."""
+SETTLED_AT_ONCE, SETTLED_BY_APPLY = 200, 100
+"""Members of flows that one write settles at most, and one that also ends claims. Claims wait for
+both."""
 
 
 def is_unsettled(connection: apsw.Connection, now: int) -> bool:

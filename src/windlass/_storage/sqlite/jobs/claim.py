@@ -16,7 +16,7 @@ from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.parts import Place, places_of
-from windlass._storage.sqlite.flows.settle import SETTLED_BY_CLAIM, settle
+from windlass._storage.sqlite.flows.settle import SETTLED_AT_ONCE, settle
 from windlass._storage.sqlite.io.rows import NEVER, Row, limits_of, value_of
 from windlass._storage.sqlite.jobs.claimed_jobs import claimed_jobs
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
@@ -105,7 +105,7 @@ class ClaimOperation:
             self._live = False
             return self
         if unsettled:
-            self.settled = settle(connection, SETTLED_BY_CLAIM, now)
+            self.settled = settle(connection, max(SETTLED_AT_ONCE, self._room), now)
         for want in self._wants:
             self._serve(want)
         if self._laned or self._with_solo:

@@ -7,10 +7,10 @@
 
 -- Functions of one table, because one chunk has 200 locals at most.
 local settling = {
-  -- Of an asked record: seq, queue, task, priority, marks and id.
-  PLAIN = '>xxxxxxxxxxxxxxxxxxxxi8xxxxxxxxxxxxxxxxxxxHc0xHc0xi8xBxxc16',
   -- How a job without delay and expiry is due, as storing.lua says: 0, 0 and -1.
   DUE_AT_ONCE = '\0\0\0\0\0\0\0\0\0\255\255\255\255\255\255\255\255',
+  LONE = 5, -- a job that is treated by itself is as much work as this many that are treated together
+  NEVER = '\0\0\0\0\0\0\0\0', -- the expiry of a job that has none
 }
 
 -- --- one part ---
@@ -77,6 +77,17 @@ function settling.blocked_ids(part, limit)
   return redis.call('ZRANGE', prefix .. 'blocked:' .. part.key, 0, limit - 1)
 end
 
+-- Some of the first blocked jobs are not blocked any more.
+function settling.drop_blocked(part, first, some)
+  local line = prefix .. 'blocked:' .. part.key
+  if #some == #first then
+    redis.call('ZREMRANGEBYRANK', line, 0, #first - 1)
+  else
+    wide('ZREM', line, some, 1)
+  end
+  members.count(part.key, 'blocked', -#some)
+end
+
 -- The blocked jobs with these ids; those that cannot be read have failed.
 function settling.blocked_jobs(part, ids)
   local jobs = {}
@@ -96,35 +107,48 @@ function settling.blocked_jobs(part, ids)
 end
 
 -- Place those of these jobs that were never changed, have no delay, expiry, key or limit, without reading them as
--- jobs: most. The answer: their ids, and those of the others.
+-- jobs: most. By positions, as `glance_asked` does. The answer: their ids, and those of the others.
 function settling.place_plain(ids, flow)
-  local take, sub, byte, char = struct.unpack, string.sub, string.byte, string.char
+  local take, pack, sub, byte, char = struct.unpack, struct.pack, string.sub, string.byte, string.char
   local placed, others, records, ready, n = {}, {}, {}, {}, 0
-  local line, its_queue -- of the job before: most are in the same queue
-  local due, kept = struct.pack('>i8', flow.created), read_all('HMGET', prefix .. 'state', ids)
+  local due, before = pack('>i8', flow.created), sub(place_at(flow.created, 0, '', ''), 1, 9)
+  -- Of the job before: most are like it. Its queue with the length, its line, and where its task's length is; its
+  -- priority and marks as they are stored, and its priority.
+  local its_queue, line, size, its_priority, priority = '', nil, 49, '', nil
+  local kept = read_all('HMGET', prefix .. 'state', ids)
   for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
-    local id, flags = ids[i], byte(asked or '', -1)
-    local is_plain = flags and not kept[i] and sub(asked, -39, -23) == settling.DUE_AT_ONCE
-    local fine, seq, queue, _, priority, marks, own = pcall(take, settling.PLAIN, is_plain and asked or '')
-    if fine and own == id and marks == 0 and has(flags, BLOCKED) then
+    local id, flags, last = ids[i], byte(asked or '', -1), nil
+    if flags and has(flags, BLOCKED) and not kept[i] and sub(asked, -39, -23) == settling.DUE_AT_ONCE then
+      if sub(asked, 48, size) ~= its_queue then
+        local high, low = byte(asked, 48, 49)
+        size = 49 + high * 256 + low
+        its_queue = sub(asked, 48, size)
+        line = ready[sub(its_queue, 3)] or { n = 0 }
+        ready[sub(its_queue, 3)] = line
+      end
+      local high, low = byte(asked, size + 2, size + 3)
+      last = low and size + 3 + high * 256 + low
+      if last and sub(asked, last + 1, last + 11) ~= its_priority then
+        its_priority = sub(asked, last + 1, last + 11)
+        priority = #its_priority == 11 and byte(its_priority, 11) == 0 and take('>i8', its_priority, 2)
+      end
+    end
+    if last and priority and sub(asked, last + 14, last + 29) == id then
       n = n + 1
       placed[n], records[2 * n - 1] = id, id
       records[2 * n] = sub(asked, 1, 29) .. due .. sub(asked, 38, -2) .. char(flags - BLOCKED)
-      if queue ~= its_queue then
-        line, its_queue = ready[queue] or {}, queue
-        ready[queue] = line
-      end
-      local m = #line
-      line[m + 1], line[m + 2] = priority, place_at(flow.created, seq, id, '0')
+      local m = line.n + 2
+      line.n, line[m - 1] = m, priority
+      line[m] = before .. pack('>d', (take('>i8', asked, 21))) .. id .. '0'
     else
       others[#others + 1] = id
     end
   end
   wide('HSET', prefix .. 'jobs', records, 2)
   send('ZADD', ready, 2, prefix .. 'ready:')
-  for queue, line in pairs(ready) do
-    hints.add(queue, #line / 2)
-    members.count_blocked(queue, -#line / 2)
+  for queue, its in pairs(ready) do
+    hints.add(queue, its.n / 2)
+    members.count_blocked(queue, -its.n / 2)
   end
   return placed, others
 end
@@ -138,19 +162,62 @@ function settling.open_part(part, flow, limit)
     members.count_blocked(job.queue, -1)
   end
   settling.place_all(jobs, flow)
-  if #placed == #ids then
-    redis.call('ZREMRANGEBYRANK', prefix .. 'blocked:' .. part.key, 0, #ids - 1) -- they were the first
-  else
-    wide('ZREM', prefix .. 'blocked:' .. part.key, placed, 1)
-  end
-  members.count(part.key, 'blocked', -#placed)
+  settling.drop_blocked(part, ids, placed)
   return #ids
+end
+
+-- End those of these blocked jobs that were never changed and have no key, without reading them as jobs: most. The
+-- answer: their ids, and those of the others.
+function settling.end_plain(part, ids, how, reason)
+  local take, sub, byte, char = struct.unpack, string.sub, string.byte, string.char
+  local state = how == 'stopped' and CANCELLED or DISCARDED
+  local front = char(state, reason ~= '' and REASON or 0)
+  local back = struct.pack(BACK, 0, 0, 0, 0, now, 0, 0, 0, 0, 0, '', 0, '') .. reason
+  local records, listed, gone, others, ended, n, at = {}, {}, {}, {}, {}, 0, string.format('%.0f', now)
+  local line, its_queue -- of the job before: most are in the same queue
+  local kept = read_all('HMGET', prefix .. 'state', ids)
+  for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
+    local id, flags = ids[i], asked and not kept[i] and byte(asked, -1)
+    local marks, _, last
+    if flags and has(flags, BLOCKED) and sub(asked, 12, 19) == settling.NEVER then
+      marks, _, last = glance_asked(id, asked)
+    end
+    if marks and not has(marks, KEYED) then
+      n = n + 1
+      gone[n], records[2 * n - 1] = id, id
+      records[2 * n] = front .. sub(asked, 20, last) .. sub(asked, -21, -2) .. char(flags - BLOCKED) .. back
+      listed[2 * n - 1], listed[2 * n] = take('>i8', asked, 21), id
+      local queue = take('>Hc0', asked, 48)
+      if queue ~= its_queue then
+        line, its_queue = ended[queue] or {}, queue
+        ended[queue] = line
+      end
+      local m = #line
+      line[m + 1], line[m + 2] = at, id
+    else
+      others[#others + 1] = id
+    end
+  end
+  wide('HSET', prefix .. 'state', records, 2)
+  wide('ZADD', prefix .. how .. ':' .. part.key, listed, 2)
+  for queue, its in pairs(ended) do
+    wide('ZADD', ended_line('m' .. state, queue), its, 2)
+    note_ended('m' .. state, queue)
+    count(queue, WAITING, -#its / 2)
+    count(queue, state, #its / 2)
+    members.count_blocked(queue, -#its / 2)
+  end
+  return gone, others
 end
 
 function settling.end_part(part, flow, how, limit)
   local ids = settling.blocked_ids(part, limit)
   local reason = settling.reason(part, flow, how)
-  for _, job in ipairs(settling.blocked_jobs(part, ids)) do
+  local ended, others = settling.end_plain(part, ids, how, reason)
+  settling.drop_blocked(part, ids, ended)
+  members.count(part.key, how, #ended)
+  members.count(part.key, 'open', -#ended)
+  for _, job in ipairs(settling.blocked_jobs(part, others)) do
     end_waiting(job, how == 'stopped' and CANCELLED or DISCARDED, reason, how)
   end
   return #ids
@@ -199,18 +266,20 @@ function settling.block_part_again(part, limit)
   return done
 end
 
--- Do what the part's numbers say with up to `limit` of its jobs; how many.
+-- Do what the part's numbers say with its jobs, as much as `limit` allows. The answer: how many jobs, and how much
+-- work that was.
 function settling.part(part, limit)
   local flow = flows.get(part.flow)
-  local decision = parts.decide(part, flow.cancelled)
+  local decision, done = parts.decide(part, flow.cancelled), 0
   if (decision == 'wait' or decision == 'open') and part.stopped + part.skipped > 0 then
-    return settling.block_part_again(part, limit)
+    done = settling.block_part_again(part, settling.few(limit))
+    return done, done * settling.LONE
   elseif decision == 'open' then
-    return settling.open_part(part, flow, limit)
-  elseif decision == 'wait' then
-    return 0
+    done = settling.open_part(part, flow, limit)
+  elseif decision ~= 'wait' then
+    done = settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
   end
-  return settling.end_part(part, flow, decision == 'stop' and 'stopped' or 'skipped', limit)
+  return done, done
 end
 
 -- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
@@ -296,23 +365,29 @@ function settling.cancel_late(limit)
   members.flush()
 end
 
--- Do one of these things, up to `limit` jobs; how many.
+-- Do one of these things, as much as `limit` allows. The answer: how many jobs, and how much work that was.
 function settling.settle_one(first, limit)
   local flow = flows.get(string.sub(first, 1, 16))
   if not flow then
     redis.call('ZREM', prefix .. 'settle', first)
-    return 0
+    return 0, 0
   elseif #first == 16 then
-    return settling.sweep(flow, limit)
+    local swept = settling.sweep(flow, settling.few(limit))
+    return swept, swept * settling.LONE
   end
   local part = flows.part(first)
-  local done = settling.part(part, limit)
+  local done, work = settling.part(part, limit)
   members.flush()
   flows.look(part)
   if done == 0 then
     part.due = 0 -- its counts are wrong: not again, before they are put right
   end
-  return done
+  return done, work
+end
+
+-- How many jobs that are treated one by one are this much work.
+function settling.few(limit)
+  return math.ceil(limit / settling.LONE)
 end
 
 -- Up to two of the parts that this call has changed and that are due.
@@ -324,6 +399,16 @@ function settling.due_here()
     end
   end
   return due
+end
+
+-- Whether this call has made parts due.
+function settling.is_new()
+  for _, part in pairs(pending.parts) do
+    if part.due > part.listed then
+      return true
+    end
+  end
+  return false
 end
 
 -- The first of what is to be done, or nil, and whether `settle` has something. Most parts are settled whole by the
@@ -353,22 +438,24 @@ function settling.first_part(flow)
   return first.key
 end
 
--- Settle up to `limit` jobs; how many. `settle` follows, and `wake`.
+-- Settle jobs. `limit`: how much work, in jobs that are treated together; it keeps a call short, because others wait
+-- meanwhile. The answer: how many jobs, and how much work that was. `settle` follows, and `wake`.
 function settling.run(limit)
   local listed = redis.call('EXISTS', prefix .. 'settle') == 1
   if listed then
-    settling.cancel_late(limit)
+    settling.cancel_late(settling.few(limit))
   elseif not rawget(pending, 'parts') then
-    return 0 -- most calls
+    return 0, 0 -- most calls
   end
-  local done, first = 0, nil
-  while done < limit do
+  local done, spent, first = 0, 0, nil
+  while spent < limit do
     first, listed = settling.first(listed)
     if not first or #first == 17 then
       break -- nothing, or a flow that has expired: the next call cancels it
     end
-    done = done + settling.settle_one(first, limit - done)
+    local some, work = settling.settle_one(first, limit - spent)
+    done, spent = done + some, spent + work
     members.flush()
   end
-  return done
+  return done, spent
 end

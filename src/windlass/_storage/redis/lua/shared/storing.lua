@@ -217,11 +217,12 @@ end
 -- holds its key, with one byte more if that took over what was asked for. And for `wake`, a table by the
 -- queues where something is stored by now; nil if a holder took over or ended, whose queue may be any. Call
 -- `settle` after it.
--- `joins`: memberships of those that are members of flows, by their places; nil: none is.
+-- `joins`: memberships of those that are members of flows, by their places; nil: none is. `joins.since`: the instant
+-- when their flow was started, which orders those without a delay; nil: it is started now.
 local function store_new(new, joins)
   local take, pack, items = struct.unpack, struct.pack, new.items
   local ids, queues, marks, specials, known = new.ids, new.queues, new.marks, new.specials, new.known
-  local priorities = new.priorities
+  local priorities, since = new.priorities, joins and joins.since
   local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
   local answers, records, all, odd, stored, expiring = {}, {}, {}, {}, 0, {}
   local lines, later, added, taken_over = {}, {}, {}, false
@@ -295,7 +296,7 @@ local function store_new(new, joins)
 
   local function store(i)
     local id, queue, asks = ids[i], queues[i], items[2 * i - 1]
-    local due, expires = due_of(asks), expiry_of(asks)
+    local due, expires = since and string.byte(asks) == 0 and since or due_of(asks), expiry_of(asks)
     local waits = false
     last = last + 1
     records[stored + 1] = id
