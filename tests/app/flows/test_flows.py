@@ -116,6 +116,18 @@ async def test_outcomes_tell_which_jobs_failed() -> None:
         [number async for number in run.results(rows)]
 
 
+async def test_outcomes_refuse_a_job_that_runs_again() -> None:
+    flow = Flow("again")
+    rows = flow.map(double.options(max_attempts=1), [1, -1])
+    run = await app.start(flow)
+    await drain(app)
+    outcomes = run.results(rows).outcomes()
+    assert [done.ok async for done in outcomes] == [True, False]
+    await app.admin.jobs.requeue(rows.ids[1])
+    with pytest.raises(ResultError, match="has not ended, it is waiting.* requeued after its end"):
+        [done async for done in outcomes]
+
+
 # --- order and ends --------------------------------------------------------------------------
 
 
