@@ -172,8 +172,8 @@ class FlowRun:
     def _check_upstream(self, given: object) -> None:
         if not isinstance(given, Node | Group):
             message = (
-                f"after= takes nodes and groups of the Flow that this run was started from, got "
-                f"{shown(given)}"
+                f"after= takes a node or a group of the Flow that this run was started from, or a "
+                f"list of them, got {shown(given)}"
             )
             raise InvalidArgument(message)
         if given.flow.id != self.id:

@@ -248,11 +248,11 @@ async def test_it_waits_for_nothing_but_parts_of_the_running_flow() -> None:
         (ended(foreign), "does not belong to flow"),
         ([node, foreign], "does not belong to flow"),
         (late.add(tell.call("own")), "does not belong to flow"),
-        ("first", "after= takes nodes and groups of the Flow that this run was started from"),
-        (run, "after= takes nodes and groups"),
-        (await tell.enqueue("a job"), "after= takes nodes and groups"),
-        ([node.id], "after= takes nodes and groups"),
-        (None, "after= takes nodes and groups"),
+        ("first", "a node or a group of the Flow that this run was started from"),
+        (run, "after= takes a node or a group"),
+        (await tell.enqueue("a job"), "after= takes a node or a group"),
+        ([node.id], "after= takes a node or a group"),
+        (None, "after= takes a node or a group"),
     ]
     for after, why in mistakes:
         with pytest.raises(InvalidArgument, match=why):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -147,21 +148,28 @@ async def test_jobs_wait_for_those_in_after() -> None:
 async def test_a_waiting_caller_reads_the_parts_of_a_flow_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    graph, read = MemoryFlows.graph, 0
+    graph, states, read = MemoryFlows.graph, MemoryFlows.states, 0
+    looked = asyncio.Event()
 
     async def count(*args: Any) -> FlowGraph | None:
         nonlocal read
         read += 1
         return await graph(*args)
 
+    async def look(*args: Any) -> Sequence[FlowState | None]:
+        looked.set()
+        return await states(*args)
+
     monkeypatch.setattr(MemoryFlows, "graph", count)
+    monkeypatch.setattr(MemoryFlows, "states", look)
     flow = Flow("waited for")
     flow.add(double.call(1))
     run = await app.start(flow)
     waiting = asyncio.create_task(run.wait(30))
     for _ in range(5):
         await tell.enqueue("a change")
-        await asyncio.sleep(0.03)
+        await looked.wait()
+        looked.clear()
     assert read == 0
     await drain(app)
     assert (await waiting).state is FlowState.SUCCEEDED

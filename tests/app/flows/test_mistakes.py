@@ -119,6 +119,8 @@ def test_results_of_the_wrong_type_are_refused() -> None:
         (lambda: told.then(double), "number takes int, and .*tell returns None"),
         (lambda: describe.call(rows.results, [], ""), r"annotate it Results\[int\]"),
         (lambda: untyped.call(rows.results), r"annotate it Results\[int\]"),
+        (lambda: flow.add(double.call(1, times=text.result)), "times takes int, and "),
+        (lambda: flow.add(untyped.call({number.result: 1})), "key of a dict .*pass it as a value"),
         (lambda: total.call(number.result), r"takes Results\[int\].*rows\.results"),
         (
             lambda: total.call(flow.map_calls([describe.call(1, [], "")]).results),
@@ -153,7 +155,16 @@ def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
         (lambda: list(rows.results), "not known before"),
         (lambda: flow.add(double.call(1), when="failed"), "needs something to wait for"),
         (lambda: flow.map_calls([double.call(1)], when="ended"), "needs something to wait for"),
-        (lambda: node.then(double.call(1)), "then takes a task and its other arguments"),
+        (lambda: node.then(double.call(1)), r"node\.then takes a task and its other arguments"),
+        (lambda: node.then(lambda number: number), r"node\.then takes a task, got .*@app\.task"),
+        (lambda: flow.map(print, [1]), r"flow\.map takes a task, got .*@app\.task"),
+        (lambda: flow.map(double.call(1), [1]), r"got a call: flow\.map\(double, \.\.\.\)"),
+        (lambda: flow.add(double.call(1), after=node.result), "after= takes a node or a group"),
+        (lambda: flow.add(double.call(1), after={"a": node}), "or a list of them, got 'a'"),
+        (lambda: app.flow_run(None), "an id is a UUID, or its 32 hex digits as text, got None"),
+        (lambda: app.flow_run(b"0" * 32), "an id is a UUID"),
+        (lambda: node.result == 3, "not known before"),
+        (lambda: node.result != 3, "not known before"),
         (lambda: flow.map(double, 5), r"flow\.map takes a task and its items, got 5"),
         (lambda: flow.map_calls(5), r"flow\.map_calls takes calls"),
         (lambda: ended(flow), "ended takes a node or a group"),
@@ -164,6 +175,34 @@ def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
     for wrong, why in mistakes:
         with pytest.raises(InvalidArgument, match=why):
             wrong()
+
+
+def test_groups_count_among_the_parts_of_a_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass._tasks.flows.flow.MOST_PARTS", 3)
+    flow = Flow("groups")
+    first, second = flow.group("first"), flow.group("second")
+    first.add(double.call(1))
+    flow.add(double.call(1), after=first)  # the third part: a group that is waited for is one
+    with pytest.raises(InvalidArgument, match="nodes and groups: add many"):
+        second.part  # noqa: B018 -- closes the group
+
+
+async def test_after_takes_any_iterable_of_nodes() -> None:
+    flow = Flow("iterables")
+    nodes = [flow.add(tell.call(name)) for name in "ab"]
+    group = flow.group("group")
+    flow.add(tell.call("set"), after=set(nodes))
+    flow.add(tell.call("generator"), after=(node for node in nodes))
+    group.add(tell.call("group"), after=(ended(node) for node in nodes))
+    run = await app.start(flow)
+    added = Flow("added")
+    added.add(tell.call("added"))
+    await run.add(added, after={node: None for node in nodes})
+    graph = await run.graph()
+    assert [len(part.after) for part in graph.parts[:5]] == [0, 0, 2, 2, 2]
+    await drain(app)
+    assert (await run.refresh()).succeeded == 6
+    assert set(ran[:2]) == {"a", "b"}
 
 
 async def test_keys_and_limits_read_the_arguments_that_are_known() -> None:
@@ -221,6 +260,8 @@ async def test_handles_refuse_nodes_of_other_flows() -> None:
         await run.result(rows)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="takes a Flow"):
         await app.start(double.call(1))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"flow = Flow\(name\); flow\.add\(call\)"):
+        await run.add(double.call(1))  # type: ignore[arg-type]
 
 
 async def test_a_full_flow_has_room_for_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,8 @@ class Pending:
 
     __bool__ = __iter__ = __aiter__ = __len__ = __getitem__ = __contains__ = _refuse
     __call__ = __await__ = __int__ = __float__ = __index__ = __str__ = __format__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
+    __hash__ = object.__hash__  # a class that compares has none otherwise
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
     __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = _refuse
 
@@ -146,7 +147,7 @@ def mark_pending(pending: Pending) -> str:
 
 
 def collect(arguments: Mapping[str, Any], encoder: msgspec.json.Encoder) -> bytes:
-    """Encode arguments that hold placeholders."""
+    """Encode arguments that hold placeholders. TypeError if one is the key of a dict."""
     collected = Collected()
     token = _COLLECTED.set(collected)
     try:
@@ -157,6 +158,12 @@ def collect(arguments: Mapping[str, Any], encoder: msgspec.json.Encoder) -> byte
         Wanted(place, collected.found[number].kind, collected.found[number].source)
         for place, number in _places(tree, collected, ())
     ]
+    if len(wanted) < len(collected.found):
+        message = (
+            f"a result is the key of a dict ({collected.found[0].title}): pass it as a value, and "
+            f"make the dict in the task"
+        )
+        raise TypeError(message)
     for one in wanted:
         _put(tree, one.place, None)
     return encoder.encode({_KEY: wanted, **tree})

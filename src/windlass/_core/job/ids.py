@@ -73,9 +73,10 @@ def id_as_stored(given: object) -> JobId:
     """Return an id as it is stored: a UUID with dashes names the same job. A text that is no UUID
     stays as it is, and is not found.
     """
-    if not isinstance(given, str):
-        given = getattr(given, "hex", given)
-    text = str(given)
+    text = given if isinstance(given, str) else getattr(given, "hex", None)
+    if not isinstance(text, str):
+        message = f"an id is a UUID, or its 32 hex digits as text, got {shown(given)}"
+        raise InvalidArgument(message)
     if len(text) == _DASHED_LENGTH and _DASHED.fullmatch(text.lower()):
         return JobId(text.lower().replace("-", ""))
     return JobId(text)

@@ -229,10 +229,10 @@ class Codec:
             for name, value in msgspec.structs.asdict(call).items()
             if value is not msgspec.UNSET
         }
-        payload = collect(given, _ENCODER)
-        waiting = {one.place[0] for one in wanted_in(payload)}
         kinds = typing.get_type_hints(self._struct, include_extras=True)
         try:
+            payload = collect(given, _ENCODER)
+            waiting = {one.place[0] for one in wanted_in(payload)}
             for name, value in given.items():
                 if type(value) is Pending:
                     check_result(value, kinds[name], name)

@@ -61,7 +61,11 @@ def type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return annotation.__name__
     origin = typing.get_origin(annotation)
-    if isinstance(origin, type) and origin is not types.UnionType:
+    if origin is Union or origin is types.UnionType:
+        # A parameter with a default may also be unset, which its author did not write.
+        written = [one for one in typing.get_args(annotation) if one is not msgspec.UnsetType]
+        return " | ".join(map(type_name, written))
+    if isinstance(origin, type):
         return f"{origin.__name__}[{', '.join(map(type_name, typing.get_args(annotation)))}]"
     return str(annotation).removeprefix("typing.")
 

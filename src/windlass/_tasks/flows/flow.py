@@ -29,7 +29,7 @@ from windlass._tasks.flows.node import (
     ended,
     upstreams_of,
 )
-from windlass._tasks.flows.plan import FlowPlan, check_call, check_callback
+from windlass._tasks.flows.plan import FlowPlan, check_call, check_callback, check_task
 from windlass._tasks.options import JobOptions, check_priority
 from windlass.errors import InvalidArgument, PayloadError
 
@@ -45,7 +45,7 @@ R = TypeVar("R")
 MOST = 1_000_000
 """Jobs of one flow."""
 MOST_PARTS = 10_000
-"""Nodes and maps of one flow. A cancel looks at each of them in one write."""
+"""Nodes, maps and groups of one flow. A cancel looks at each of them in one write."""
 _RESERVED = (END, "on_succeeded", "on_failed", "on_ended")
 """The names of the parts that a flow adds itself."""
 
@@ -125,6 +125,7 @@ class Flow:
     ) -> Group[R]:
         """Add one job per item, which is its first argument. They run side by side."""
         self._check_draft()
+        check_task(task, "flow.map")
         _check_many(items, "flow.map takes a task and its items")
         try:
             calls = self._as_many((task.call(item, *args, **kwargs) for item in items), items)
@@ -213,6 +214,10 @@ class Flow:
             )
             raise InvalidArgument(message)
 
+    def _check_parts(self) -> None:
+        if len(self._parts) >= MOST_PARTS:
+            raise InvalidArgument(_TOO_MANY_PARTS)
+
     def _as_many(self, made: Iterable[Call[R]], given: object) -> list[Call[R]]:
         """Return calls as a list, unless they are too many: no more than that are made.
 
@@ -251,8 +256,7 @@ class Flow:
         self._check_draft()
         if len(self._calls) + len(calls) > MOST:
             raise InvalidArgument(_TOO_MANY)
-        if len(self._parts) >= MOST_PARTS:
-            raise InvalidArgument(_TOO_MANY_PARTS)
+        self._check_parts()
         number = len(self._parts)
         stored: Literal["succeeded", "failed"] = "failed" if when == "failed" else "succeeded"
         self._parts.append(NewPart(name=name, task=task, when=stored, after=edges))
@@ -269,6 +273,7 @@ class Flow:
 
     def _join(self, name: str, nodes: Sequence[Upstream]) -> int:
         self._check_draft()
+        self._check_parts()
         edges = tuple(Edge(number) for number in dict.fromkeys(node.part for node in nodes))
         self._parts.append(NewPart(name=name, kind=PartKind.JOIN, after=edges))
         return len(self._parts) - 1
@@ -297,8 +302,8 @@ class Flow:
     def _check_upstream(self, upstream: object) -> None:
         if not isinstance(upstream, Node | Group):
             message = (
-                f"after= takes nodes and groups of the same flow, got {shown(upstream)}. To wait "
-                f"for a job outside, put both into one flow"
+                f"after= takes a node or a group of the same flow, or a list of them, got "
+                f"{shown(upstream)}. To wait for a job outside, put both into one flow"
             )
             raise InvalidArgument(message)
         if upstream.flow is not self:
@@ -326,7 +331,9 @@ class Flow:
 def plan_of(flow: object) -> FlowPlan:
     """Return what is to be stored of a flow that is not started yet."""
     if not isinstance(flow, Flow):
-        message = f"this takes a Flow, got {shown(flow)}. To store single calls, enqueue them"
+        message = f"this takes a Flow, got {shown(flow)}"
+        if isinstance(flow, Call):
+            message = "this takes a Flow, got a call: flow = Flow(name); flow.add(call)"
         raise InvalidArgument(message)
     if flow.started:
         message = f"{flow!r} was started already: make a new Flow to run it again"
@@ -335,7 +342,7 @@ def plan_of(flow: object) -> FlowPlan:
 
 
 _TOO_MANY_PARTS = (
-    f"a flow has at most {MOST_PARTS:,} nodes: add many alike jobs as one group, with "
+    f"a flow has at most {MOST_PARTS:,} nodes and groups: add many alike jobs as one group, with "
     f"flow.map(...), or let jobs add jobs with ctx.then(...)"
 )
 _TOO_MANY = (

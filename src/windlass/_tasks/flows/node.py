@@ -20,6 +20,7 @@ from windlass._core.job.job import JobId
 from windlass._core.values.names import shown
 from windlass._core.values.payload import decode_any
 from windlass._tasks.call import Call
+from windlass._tasks.flows.plan import check_task
 from windlass.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -80,13 +81,7 @@ class Node(Generic[R_co]):
         **kwargs: P.kwargs,
     ) -> Node[S]:
         """Add a job that takes this result as its first argument."""
-        given: object = task
-        if isinstance(given, Call):
-            message = (
-                f"then takes a task and its other arguments, got a call: "
-                f"node.then({given.task.name.rpartition('.')[2]}, ...)"
-            )
-            raise InvalidArgument(message)
+        check_task(task, "node.then")
         return self._flow.add(task.call(self.result, *args, **kwargs))
 
 
@@ -163,6 +158,7 @@ class Group(Generic[R_co]):
     ) -> Node[S]:
         """Add a job to the flow and to this group."""
         members = self._open()
+        after = upstreams_of(after)  # once: it may be a generator
         self._check_circle(after)
         node = self._flow.add(call, after=after, when=when, name=name)
         members.append(node)
@@ -193,8 +189,8 @@ class Group(Generic[R_co]):
         inside = [member for member in self._members or () if isinstance(member, Group)]
         return other is self or any(group._holds(other) for group in inside)  # noqa: SLF001
 
-    def _check_circle(self, after: After) -> None:
-        for one in upstreams_of(after):
+    def _check_circle(self, after: Sequence[Upstream | AnyEnd]) -> None:
+        for one in after:
             upstream = one.upstream if isinstance(one, AnyEnd) else one
             if isinstance(upstream, Group) and upstream._holds(self):  # noqa: SLF001
                 message = (
@@ -239,7 +235,7 @@ def ended(upstream: Upstream) -> AnyEnd:
     return AnyEnd(upstream)
 
 
-After = Upstream | AnyEnd | Sequence[Upstream | AnyEnd]
+After = Upstream | AnyEnd | Iterable[Upstream | AnyEnd]
 
 
 def upstreams_of(after: After) -> Sequence[Upstream | AnyEnd]:
@@ -247,6 +243,6 @@ def upstreams_of(after: After) -> Sequence[Upstream | AnyEnd]:
     if isinstance(after, Node | Group | AnyEnd):
         return (after,)
     given: object = after
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return after
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Pending):
+        return tuple(after)
     return (cast("Upstream", given),)

@@ -20,6 +20,7 @@ __all__ = [
     "check_added",
     "check_call",
     "check_callback",
+    "check_task",
     "refuse_keys",
     "refuse_pending",
 ]
@@ -79,6 +80,21 @@ def check_callback(call: Call[Any], what: str) -> None:
         message = (
             f"{what} takes no results of jobs: add the call with flow.add(call), and after= the "
             f"nodes that it waits for"
+        )
+        raise InvalidArgument(message)
+
+
+def check_task(task: object, what: str) -> None:
+    """Check a task of which calls are to be made."""
+    if isinstance(task, Call):
+        short = task.task.name.rpartition(".")[2]
+        message = f"{what} takes a task and its other arguments, got a call: {what}({short}, ...)"
+        raise InvalidArgument(message)
+    # Not by its class: tasks know flows, and flows must not import tasks.
+    if not (hasattr(task, "call") and hasattr(task, "name")):
+        message = (
+            f"{what} takes a task, got {shown(task)}: decorate the function with @app.task, and "
+            f"pass the task"
         )
         raise InvalidArgument(message)
 
