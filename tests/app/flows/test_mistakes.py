@@ -138,6 +138,7 @@ def test_results_of_the_wrong_type_are_refused() -> None:
 def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
     flow: Any = Flow("options")
     blocking: Any = app.blocking
+    flow_run: Any = app.flow_run
     node, rows = flow.add(double.call(1)), flow.map(double, [1])
     group = flow.group("group")
     inner = group.group("inner")
@@ -161,8 +162,8 @@ def test_wrong_options_of_flows_and_nodes_are_refused() -> None:
         (lambda: flow.map(double.call(1), [1]), r"got a call: flow\.map\(double, \.\.\.\)"),
         (lambda: flow.add(double.call(1), after=node.result), "after= takes a node or a group"),
         (lambda: flow.add(double.call(1), after={"a": node}), "or a list of them, got 'a'"),
-        (lambda: app.flow_run(None), "an id is a UUID, or its 32 hex digits as text, got None"),
-        (lambda: app.flow_run(b"0" * 32), "an id is a UUID"),
+        (lambda: flow_run(None), "an id is a UUID, or its 32 hex digits as text, got None"),
+        (lambda: flow_run(b"0" * 32), "an id is a UUID"),
         (lambda: node.result == 3, "not known before"),
         (lambda: node.result != 3, "not known before"),
         (lambda: flow.map(double, 5), r"flow\.map takes a task and its items, got 5"),
@@ -197,7 +198,7 @@ async def test_after_takes_any_iterable_of_nodes() -> None:
     run = await app.start(flow)
     added = Flow("added")
     added.add(tell.call("added"))
-    await run.add(added, after={node: None for node in nodes})
+    await run.add(added, after=dict.fromkeys(nodes))
     graph = await run.graph()
     assert [len(part.after) for part in graph.parts[:5]] == [0, 0, 2, 2, 2]
     await drain(app)

@@ -140,6 +140,7 @@ FLOWS = """\
 flows list
 flows show FLOW
 flows explain FLOW
+flows graph FLOW
 flows recount
 jobs explain BLOCKED
 flows cancel FLOW --yes

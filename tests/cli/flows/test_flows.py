@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from tests.cli.fixtures import Desk
@@ -187,6 +189,53 @@ def test_actions_on_members_say_what_their_flow_does(everywhere: Desk) -> None:
     assert desk("jobs", "requeue", first).code == 0
     desk.work()
     assert desk("flows", "show", flow, "--json").json["state"] == "succeeded"
+
+
+def test_a_cancel_without_a_terminal_says_how_to_confirm_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, (first, _) = a_chain(desk)
+    for words in (("flows", "cancel", flow), ("jobs", "delete", first)):
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        said = desk(*words)
+        assert (said.code, "no terminal to ask on: give --yes" in said.err) == (130, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    said = desk("flows", "cancel", flow)
+    assert (said.code, "--yes" in said.err) == (130, False)
+    assert not desk("flows", "show", flow, "--json").json["cancel_requested"]
+
+
+def test_the_end_is_shown_where_callbacks_wait_for_it(desk: Desk) -> None:
+    flow = Flow("told", on_ended=desk.pay.call(3))
+    flow.add(desk.pay.call(1), name="first")
+    run = desk.app.blocking.start(flow)
+    rows = [line.split() for line in desk("flows", "show", run.id).out.splitlines()[-3:]]
+    assert [row[:2] for row in rows] == [["0", "first"], ["1", "end"], ["2", "on_ended"]]
+    assert rows[1][-2:] == ["all", "jobs"]
+    assert rows[2][-3:] == ["end", "(any", "end)"]
+    shown = desk("flows", "show", run.id, "--json").json
+    assert desk("flows", "graph", run.id, "--json").json == shown
+
+
+def test_a_flow_added_from_outside_leads_to_the_end(desk: Desk) -> None:
+    flow, added = Flow("night", on_ended=desk.pay.call(3)), Flow("late")
+    first = flow.add(desk.pay.call(1), name="first")
+    second = added.add(desk.pay.call(2), name="second")
+    run = desk.app.blocking.start(flow)
+    desk.app.blocking.add(run, added)
+    parts = desk("flows", "graph", run.id, "--json").json["parts"]
+    end = next(part["number"] for part in parts if part["kind"] == "end")
+    join = next(part["number"] for part in parts if part["added"] is not None)
+    callback = next(part["number"] for part in parts if part["name"] == "on_ended")
+    for kind, line in (("dot", "->"), ("mermaid", "-->")):
+        drawn = desk("flows", "graph", run.id, "--format", kind).out
+        assert f"p{join} {line} p{end}" in drawn
+        assert f"p{join} {line} p{callback}" not in drawn
+    listed = [one["id"] for one in desk("jobs", "list", "--flow", run.id, "--json").json]
+    (waiting,) = {*listed} - {first.id, second.id}
+    desk("jobs", "cancel", first.id, "--yes")
+    (cause,) = desk("jobs", "explain", waiting, "--json").json["causes"]
+    assert "1 of 1 job of second" in cause["sentence"]
 
 
 # --- graphs ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import msgspec
 
 from windlass._admin.explain.cause import Cause, plural, shell_command
 from windlass._core.flows.drawn import drawn_parts
-from windlass._core.flows.flow import FlowRecord, PartRecord
+from windlass._core.flows.flow import FlowRecord, PartKind, PartRecord
 from windlass._core.flows.part import ranks_of
 from windlass._core.job.job import FlowId, JobId, JobRecord
 from windlass._core.job.state import TERMINAL, State
@@ -79,6 +79,9 @@ def _open_parts(parts: Sequence[PartRecord]) -> dict[int, bool]:
     for part in sorted(parts, key=lambda part: ranks[part.number]):
         waits = not part.total and any(found[edge.part] for edge in part.after)
         found[part.number] = bool(part.open) or waits
+    for part in parts:  # the end waits for flows that were added from outside
+        if part.added is not None and parts[part.added.counts_for].kind is PartKind.END:
+            found[part.added.counts_for] |= found[part.number]
     return found
 
 

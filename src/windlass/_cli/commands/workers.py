@@ -11,6 +11,7 @@ import click
 from windlass._admin.explain.cause import plural
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion
+from windlass._cli.options.confirmation import confirm
 from windlass._cli.options.groups import SuggestingGroup, examples, with_options
 from windlass._cli.options.target import (
     json_option,
@@ -114,7 +115,7 @@ def _act(verb: str, given: dict[str, Any]) -> int:
         where, names = target_and_names(words, given["url"], "worker")
     if verb == "stop" and not given["yes"]:
         what = f"worker {names[0]}" if len(names) == 1 else f"{len(names):,} workers"
-        click.confirm(f"Stop {what}?", abort=True, err=True)
+        confirm(f"Stop {what}?")
 
     async def act(app: Windlass) -> None:
         actions = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from windlass._app.parts import parts_of
+from windlass._cli.options.confirmation import confirm
 from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     json_option,
@@ -94,7 +95,7 @@ def list_flows(
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Show a flow and its parts."""
-    from windlass._cli.flows.graphs import counts_of, waits_for
+    from windlass._cli.flows.graphs import counts_of, shown_parts, waits_for
     from windlass._cli.output.tables import NUMBER, print_json, print_pairs, print_table
     from windlass._core.flows.drawn import drawn_parts
     from windlass._core.flows.flow import PartKind
@@ -102,8 +103,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 
     found, now = _read(words, url)
     if as_json:
-        parts = [_part_fields(part) for part in found.parts]
-        print_json({**_fields(found.flow), "parts": parts})
+        print_json(_graph_fields(found))
         return 0
     flow = found.flow
     print_pairs(f"{flow.name} {flow.id}", _pairs(flow, now))
@@ -116,10 +116,9 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
             states[part.number].value,
             counts_of(part),
             part.task or "–",
-            waits_for(part, drawn) or "–",
+            "all jobs" if part.kind is PartKind.END else waits_for(part, drawn) or "–",
         )
-        for part in drawn
-        if part.kind is not PartKind.END
+        for part in shown_parts(drawn)
     ]
     print_table((f"{NUMBER}#", "part", "state", "jobs", "task", "after"), rows)
     return 0
@@ -175,11 +174,22 @@ def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     help="For people, Graphviz or Mermaid (text).",
 )
 @url_option
-def graph(words: tuple[str, ...], url: str | None, kind: Literal["text", "dot", "mermaid"]) -> int:
-    """Print the graph of a flow."""
+@json_option
+def graph(
+    words: tuple[str, ...],
+    url: str | None,
+    kind: Literal["text", "dot", "mermaid"],
+    *,
+    as_json: bool,
+) -> int:
+    """Print the graph of a flow. With --json as `windlass flows show --json` does."""
     from windlass._cli.flows.graphs import as_dot, as_mermaid, as_text
+    from windlass._cli.output.tables import print_json
 
     found, _ = _read(words, url)
+    if as_json:
+        print_json(_graph_fields(found))
+        return 0
     lines = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid}[kind](found)
     click.echo("\n".join(lines))
     return 0
@@ -199,7 +209,7 @@ def cancel(words: tuple[str, ...], url: str | None, *, as_json: bool, yes: bool)
     """Cancel the waiting jobs of a flow, and ask the running ones to stop."""
     _, flow = target_and_name(words, url, "flow")
     if not yes:
-        click.confirm(f"Cancel flow {flow}?", abort=True, err=True)
+        confirm(f"Cancel flow {flow}?")
     return _act(words, url, "cancel", as_json=as_json)
 
 
@@ -318,6 +328,10 @@ def _fields(flow: FlowRecord) -> dict[str, Any]:
     import msgspec
 
     return msgspec.structs.asdict(flow)
+
+
+def _graph_fields(graph: FlowGraph) -> dict[str, Any]:
+    return {**_fields(graph.flow), "parts": [_part_fields(part) for part in graph.parts]}
 
 
 def _part_fields(part: PartRecord) -> dict[str, Any]:

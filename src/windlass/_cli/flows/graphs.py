@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from windlass._core.flows.flow import PartRecord
     from windlass._storage.protocol.flows import FlowGraph
 
-__all__ = ["as_dot", "as_mermaid", "as_text", "counts_of", "waits_for"]
+__all__ = ["as_dot", "as_mermaid", "as_text", "counts_of", "shown_parts", "waits_for"]
 
 _COLOURS = {
     "succeeded": "#2e7d32",
@@ -67,7 +67,7 @@ def as_text(graph: FlowGraph) -> Iterator[str]:
     parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     names = [printable(part.name) for part in parts]
     wide = max((len(name) for name in names), default=0)
-    for part in _shown(parts):
+    for part in shown_parts(parts):
         waits = "" if part.kind is PartKind.END else waits_for(part, parts)
         counts = f": {counts_of(part)}" if part.total else ""
         after = f"   after {waits}" if waits else ""
@@ -79,7 +79,7 @@ def as_dot(graph: FlowGraph) -> Iterator[str]:
     parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     yield "digraph flow {"
     yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontcolor=white];'
-    for part in _shown(parts):
+    for part in shown_parts(parts):
         label = json.dumps(f"{part.name}\n{counts_of(part)}", ensure_ascii=False)
         yield f'  p{part.number} [label={label}, fillcolor="{_COLOURS[states[part.number]]}"];'
     for before, after, kind in _edges(parts):
@@ -91,23 +91,23 @@ def as_mermaid(graph: FlowGraph) -> Iterator[str]:
     """Return the graph for Mermaid."""
     parts, states = drawn_parts(graph.parts), part_states(graph.flow, graph.parts)
     yield "flowchart LR"
-    for part in _shown(parts):
+    for part in shown_parts(parts):
         name = printable(part.name).translate(_MERMAID)
         yield f'  p{part.number}["{name}<br/>{counts_of(part)}"]'
     for before, after, kind in _edges(parts):
         yield f"  p{before} {_MERMAID_LINES[kind]} p{after}"
-    for part in _shown(parts):
+    for part in shown_parts(parts):
         yield f"  style p{part.number} fill:{_COLOURS[states[part.number]]},color:#fff"
 
 
-def _shown(parts: Sequence[PartRecord]) -> Iterator[PartRecord]:
+def shown_parts(parts: Sequence[PartRecord]) -> Iterator[PartRecord]:
     """Leave out the end, unless something waits for it."""
     told = {edge.part for part in parts for edge in part.after}
     return (part for part in parts if part.kind is not PartKind.END or part.number in told)
 
 
 def _edges(parts: Sequence[PartRecord]) -> Iterator[tuple[int, int, _Line]]:
-    shown = {part.number for part in _shown(parts)}
+    shown = {part.number for part in shown_parts(parts)}
     followed = {edge.part for part in parts if part.kind is not PartKind.END for edge in part.after}
     for part in parts:
         for edge in part.after:

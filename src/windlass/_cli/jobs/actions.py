@@ -11,6 +11,7 @@ import click
 from windlass._cli.jobs.bulk import run_bulk_action
 from windlass._cli.jobs.filters import filter_of, filter_options, has_filter, instant_of
 from windlass._cli.jobs.tables import ShownActionResult, print_action_results
+from windlass._cli.options.confirmation import confirm
 from windlass._cli.options.groups import examples, with_options
 from windlass._cli.options.target import (
     json_option,
@@ -279,7 +280,7 @@ def _carry_out(words: tuple[str, ...], given: Mapping[str, Any], wish: _JobActio
         raise click.UsageError("for several jobs give whole ids, or --all with a filter")
     if wish.asks and not given["yes"]:
         what = f"job {names[0]}" if len(names) == 1 else f"{len(names):,} jobs"
-        click.confirm(f"{wish.phrase.format(what)}?", abort=True, err=True)
+        confirm(f"{wish.phrase.format(what)}?")
 
     async def each(app: Windlass) -> list[ShownActionResult]:
         return [await _one(app, name, wish.single) for name in names]

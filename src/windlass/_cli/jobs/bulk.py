@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER
+from windlass._cli.options.confirmation import confirm
 from windlass._cli.options.target import Target, run_on_target
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _confirm(phrase: str, counted: BulkReport, wanted: JobFilter) -> None:
     from windlass._observe.log import printable
 
     which = printable(filter_in_words(wanted))
-    click.confirm(f"{phrase.format(_jobs(counted))} ({which})?", abort=True, err=True)
+    confirm(f"{phrase.format(_jobs(counted))} ({which})?")
 
 
 def _jobs(counted: BulkReport) -> str:

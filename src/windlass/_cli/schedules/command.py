@@ -8,6 +8,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
+from windlass._cli.options.confirmation import confirm
 from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.schedule_rules import json_arguments, rule_of, rule_options
 from windlass._cli.options.target import (
@@ -325,4 +326,4 @@ def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:
 
 def _confirm(question: str, *, yes: bool) -> None:
     if not yes:
-        click.confirm(question, abort=True)
+        confirm(question)

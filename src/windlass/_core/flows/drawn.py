@@ -33,7 +33,10 @@ def drawn_parts(parts: Sequence[PartRecord]) -> Sequence[PartRecord]:
         return parts
     for part in parts:
         further = [
-            Edge(join, edge.strict) for edge in part.after for join in joins.get(edge.part, ())
+            Edge(join, edge.strict)
+            for edge in part.after
+            if parts[edge.part].kind is not PartKind.END  # which waits for the added flow itself
+            for join in joins.get(edge.part, ())
         ]
         further += [Edge(join) for join in joins.get(part.number, ()) if part.kind is PartKind.END]
         after[part.number] += further
