@@ -60,6 +60,21 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+# They read the source of the package and the tests: many objects, no cycles.
+_READING = "tests/architecture/"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if not item.nodeid.startswith(_READING):
+        return (yield)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 # --- who waits begins --------------------------------------------------------------------------
 
 # Tests that wait for leases, processes and servers more than they compute, the longest first. In
