@@ -27,9 +27,8 @@ PATIENCE = 30.0
 """Seconds a server may take to start or stop on a busy machine."""
 _PR_SET_PDEATHSIG = 1
 _EVERYBODY_PASSES = 0o001
-_MEMORY = Path("/dev/shm")  # noqa: S108 -- mkdtemp makes the unpredictable part
-"""A file system in memory: databases are made there in a fifth of the processor time."""
 _ROOM = 4 * 2**30
+"""Bytes that must be free in memory: a run must not fill it."""
 
 
 class ServerFailed(Exception):
@@ -50,8 +49,7 @@ def new_folder(kind: str, *, in_memory: bool = False) -> Path:
 
     ``in_memory``: rather there than on a disk, where the system allows it. Not for benchmarks.
     """
-    in_memory = in_memory and _has_room(_MEMORY)
-    parent = _MEMORY if in_memory else Path(tempfile.gettempdir())
+    parent = (memory() if in_memory else None) or Path(tempfile.gettempdir())
     if not passable(parent):
         parent = Path("/tmp")  # noqa: S108 -- mkdtemp below makes the unpredictable part
     folder = Path(tempfile.mkdtemp(prefix=f"windlass-{kind}-", dir=parent))
@@ -60,12 +58,17 @@ def new_folder(kind: str, *, in_memory: bool = False) -> Path:
     return folder
 
 
-def _has_room(memory: Path) -> bool:
-    """Whether servers can run there: some systems have none, or little, or start no programs."""
-    if not memory.is_dir() or not passable(memory) or not os.access(memory, os.W_OK | os.X_OK):
-        return False
-    found = os.statvfs(memory)
-    return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
+def memory() -> Path | None:
+    """A file system in memory; None where there is none, or little, or one that runs no programs.
+
+    Databases are made there in half the processor time, and nobody waits for a disk.
+    """
+    found = Path("/dev/shm")  # noqa: S108 -- mkdtemp makes the unpredictable part
+    if not found.is_dir() or not passable(found) or not os.access(found, os.W_OK | os.X_OK):
+        return None
+    state = os.statvfs(found)
+    fits = state.f_bavail * state.f_frsize >= _ROOM and not state.f_flag & os.ST_NOEXEC
+    return found if fits else None
 
 
 def passable(path: Path) -> bool:
