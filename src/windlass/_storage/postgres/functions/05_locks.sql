@@ -54,8 +54,10 @@
 -- ends, a worker that leaves), stays open for long (a user's), or stores other jobs (an expired holder of
 -- a key), writes down what ended (`member_ends`); `fold_ends` counts that later. Settling and folding take
 -- flows, parts and jobs with SKIP LOCKED alone, and so may follow anything: claims and ends call them
--- under the rows that they hold. What another transaction has is left to the next call. Keys are an
--- exception: they are waited for 20 ms, which is below the time after which a deadlock is looked for.
+-- under the rows that they hold. What another transaction has is left to the next call. The end of a
+-- part's last job places the jobs of the next part likewise, without marking it first (`open_next`): it
+-- has the flow by then, and takes that part's counts and jobs if they are free. Keys are an exception:
+-- they are waited for 20 ms, which is below the time after which a deadlock is looked for.
 --
 -- WHY NO DEADLOCK. 1 to 4 are taken in one total order (mode and number), before any row, so no
 -- circle consists of these alone. A circle through a row needs a transaction that holds the row and

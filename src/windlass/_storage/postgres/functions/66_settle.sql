@@ -214,6 +214,15 @@ BEGIN
     IF v_part.decision < 2 AND v_part.back > 0 THEN
         RETURN block_again(p_part, p_limit, p_now);
     END IF;
+    IF v_part.decision = 1 THEN
+        v_many := cardinality(
+            place_blocked(p_part, v_part.started, least(p_limit, v_part.blocked), p_now));
+        UPDATE part_counts c SET blocked = c.blocked - v_many WHERE c.part = p_part;
+        IF v_many = v_part.blocked THEN
+            UPDATE parts p SET due = false WHERE p.id = p_part;
+        END IF;
+        RETURN v_many;
+    END IF;
     -- BETWEEN: not by the index of all blocked jobs.
     v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.part = p_part AND j.ready BETWEEN 4 AND 4
                      ORDER BY j.part, j.ready, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED);
@@ -221,28 +230,13 @@ BEGIN
     IF v_many = 0 THEN
         RETURN 0;
     END IF;
-    IF v_part.decision = 1 THEN
-        -- In the order of the flow's start, unless an instant or a delay was asked for. One that has run
-        -- before is not delayed again. Those with limits are left to the next claim to put into their lanes.
-        UPDATE jobs j
-           SET due = CASE WHEN j.attempt > 0 OR (j.delay IS NULL AND j.due = j.created_at)
-                          THEN v_part.started ELSE coalesce(after(p_now, j.delay), j.due) END,
-               ready = CASE WHEN j.gates IS NULL
-                                 AND (j.attempt > 0
-                                      OR coalesce(after(p_now, j.delay), j.due) <= p_now)
-                            THEN 1 ELSE 0 END,
-               expires_at = after(p_now, j.expires)
-         WHERE j.seq = ANY (v_seqs);
-    ELSE
-        PERFORM end_members(
-            v_seqs, 2 + v_part.decision, 3 + v_part.decision,
-            CASE v_part.decision WHEN 2 THEN stop_reason(p_part, v_part.cancelled)
-                                 ELSE 'not needed' END, p_now);
-    END IF;
+    PERFORM end_members(
+        v_seqs, 2 + v_part.decision, 3 + v_part.decision,
+        CASE v_part.decision WHEN 2 THEN stop_reason(p_part, v_part.cancelled)
+                             ELSE 'not needed' END, p_now);
     PERFORM count_members(
         p_now, array_fill(p_part, ARRAY[v_many]), array_fill(1, ARRAY[v_many]),
-        array_fill(CASE v_part.decision WHEN 1 THEN 0 ELSE 3 + v_part.decision END,
-                   ARRAY[v_many]), true);
+        array_fill(3 + v_part.decision, ARRAY[v_many]), true);
     IF v_many = v_part.blocked THEN
         UPDATE parts p SET due = false WHERE p.id = p_part;
     END IF;

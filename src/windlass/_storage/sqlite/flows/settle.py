@@ -175,10 +175,10 @@ def _place(
     connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Let blocked jobs wait for their due time."""
-    rows = _members(connection, part, BLOCKED, limit)
-    connection.execute(_PLACE, (_seqs(rows), now, LAST_US, part.started))
-    changes.add(part.id, blocked=-len(rows))
-    return len(rows)
+    connection.execute(_PLACE, (part.id, now, LAST_US, part.started, limit))
+    placed = connection.changes()
+    changes.add(part.id, blocked=-placed)
+    return placed
 
 
 def _members(connection: apsw.Connection, part: CountedPart, state: int, limit: int) -> list[Row]:

@@ -183,12 +183,14 @@ def _end_members(
     they added.
     """
     changes = PartChanges(connection, now)  # behind the insert, which may end other members
-    changes.touch(new_parts)
+    if new_parts:
+        changes.touch(new_parts)
     ended = Counter((row[_PART], FINISHING[verb]) for verb, row in members)
     changes.load({part for part, _ in ended})
-    for joined, number in Counter(added.values()).items():
-        if joined is not None:
-            changes.add(joined, total=number, open=number)
+    if added:
+        for joined, number in Counter(added.values()).items():
+            if joined is not None:
+                changes.add(joined, total=number, open=number)
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
