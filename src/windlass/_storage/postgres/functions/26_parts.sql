@@ -24,11 +24,14 @@ LANGUAGE sql IMMUTABLE AS $$
                 ELSE p_number - p_first * (1::bigint << 21) END
 $$;
 
--- Whether jobs of a part are to be placed, ended or blocked again. p_back: stopped and skipped ones.
-CREATE OR REPLACE FUNCTION is_part_due(p_decision integer, p_blocked integer, p_back integer)
-RETURNS boolean
+-- Whether jobs of a part are to be placed, ended or blocked again. Stopped ones come back to be skipped, too:
+-- they count as failures, and nothing failed.
+CREATE OR REPLACE FUNCTION is_part_due(
+    p_decision integer, p_blocked integer, p_stopped integer, p_skipped integer
+) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT (p_blocked > 0 AND p_decision <> 0) OR (p_back > 0 AND p_decision < 2)
+    SELECT (p_blocked > 0 AND p_decision <> 0) OR (p_stopped > 0 AND p_decision <> 2)
+        OR (p_skipped > 0 AND p_decision < 2)
 $$;
 
 -- A flow that runs again holds its key again, unless another one does by now. The wait is short: the
@@ -168,7 +171,7 @@ BEGIN
      WHERE p.flow = p_flow AND p.number = ANY (v_touched) AND c.part = p.id AND c.total > 0
        AND p.due <> is_part_due(
                decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, v_cancelled),
-               c.blocked, c.stopped + c.skipped);
+               c.blocked, c.stopped, c.skipped);
 END $$;
 
 -- Parts have something new to tell, or flows that are to join theirs: lock their flows, and pass it on.

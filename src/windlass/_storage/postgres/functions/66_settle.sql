@@ -152,17 +152,19 @@ BEGIN
     END LOOP;
 END $$;
 
--- Block stopped and skipped jobs of a part again. One whose key was taken meanwhile stays as it is, and
--- counts as a failure. The caller has locked the flow and the part. Returns how many.
-CREATE OR REPLACE FUNCTION block_again(p_part bigint, p_limit integer, p_now timestamptz)
-RETURNS integer
+-- Block stopped jobs of a part again, and skipped ones (p_skipped). One whose key was taken meanwhile stays as it
+-- is, and counts as a failure. The caller has locked the flow and the part. Returns how many.
+CREATE OR REPLACE FUNCTION block_again(
+    p_part bigint, p_skipped boolean, p_limit integer, p_now timestamptz
+) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_back record;
     v_keys record;
 BEGIN
     SELECT array_agg(b.seq) AS seqs, bool_or(b.key IS NOT NULL) AS keyed INTO v_back
-      FROM (SELECT j.seq, j.key FROM jobs j WHERE j.part = p_part AND j.ready BETWEEN 5 AND 6
+      FROM (SELECT j.seq, j.key FROM jobs j
+             WHERE j.part = p_part AND j.ready BETWEEN 5 AND 5 + p_skipped::integer
              ORDER BY j.part, j.ready, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED) AS b;
     IF v_back.seqs IS NULL THEN
         RETURN 0;
@@ -202,17 +204,17 @@ DECLARE
     v_seqs bigint[];
     v_many integer;
 BEGIN
-    SELECT f.cancelled, f.created_at AS started, c.blocked, c.stopped + c.skipped AS back,
+    SELECT f.cancelled, f.created_at AS started, c.blocked, c.stopped, c.skipped,
            decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, f.cancelled) AS decision
       INTO v_part
       FROM parts p JOIN flows f ON f.number = p.flow JOIN part_counts c ON c.part = p.id
      WHERE p.id = p_part;
-    IF NOT is_part_due(v_part.decision, v_part.blocked, v_part.back) THEN
+    IF NOT is_part_due(v_part.decision, v_part.blocked, v_part.stopped, v_part.skipped) THEN
         UPDATE parts p SET due = false WHERE p.id = p_part;
         RETURN 0;
     END IF;
-    IF v_part.decision < 2 AND v_part.back > 0 THEN
-        RETURN block_again(p_part, p_limit, p_now);
+    IF is_part_due(v_part.decision, 0, v_part.stopped, v_part.skipped) THEN
+        RETURN block_again(p_part, v_part.decision <> 3, p_limit, p_now);
     END IF;
     IF v_part.decision = 1 THEN
         v_many := cardinality(

@@ -152,9 +152,9 @@ function settling.block_again(job, how)
   stand_again(job)
 end
 
-function settling.block_part_again(part, limit)
+function settling.block_part_again(part, ends, limit)
   local done = 0
-  for _, how in ipairs({ 'stopped', 'skipped' }) do
+  for _, how in ipairs(ends) do
     local ids = done < limit
       and redis.call('ZRANGE', prefix .. how .. ':' .. part.key, 0, limit - done - 1) or {}
     for i, job in ipairs(load_jobs(ids)) do
@@ -176,8 +176,9 @@ end
 function settling.part(part, limit)
   local flow = flows.get(part.flow)
   local decision, done = parts.decide(part, flow.cancelled), 0
-  if (decision == 'wait' or decision == 'open') and part.stopped + part.skipped > 0 then
-    done = settling.block_part_again(part, settling.few(limit))
+  local ends = parts.coming_back(part, decision)
+  if #ends > 0 then
+    done = settling.block_part_again(part, ends, settling.few(limit))
     return done, done * settling.LONE
   elseif decision == 'open' then
     done = settling.open_part(part, flow, limit)

@@ -1,0 +1,3 @@
+-- A stopped job that is not needed any more comes back to be skipped: its part tells stopped and skipped jobs apart.
+DROP FUNCTION IF EXISTS is_part_due(integer, integer, integer);
+DROP FUNCTION IF EXISTS block_again(bigint, integer, timestamptz);
