@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
-import msgspec
-
 from windlass._core.flows.results import PAGE
 from windlass._core.job.job import FlowId, JobId
 from windlass._core.job.state import TERMINAL
@@ -16,22 +14,26 @@ from windlass._storage.protocol.flows import Member
 from windlass._storage.protocol.storage import Storage
 from windlass.errors import FlowNotFound, FlowTimeout
 
-__all__ = ["ended_members"]
+__all__ = ["POLL", "ended_members", "pause_after"]
 
-_POLL = 1.0
-"""Every page with open jobs is read this often. A lost wake-up costs this long."""
+POLL = 1.0
+"""All that a caller waits for is looked at this often. A lost wake-up costs this long."""
 _PAUSE = 0.02
 """A busy store changes all the time; reading more often than this does not help."""
+_SHARE = 10
+"""A waiting caller takes at most about a tenth of the store's capacity. The longer a read took, the
+longer the pause after it, up to `POLL`.
+"""
 _FRONT = 2
 """Pages that are read at every change. Jobs end nearly in their order, so most ends are there."""
 
+_OpenPage = dict[JobId, int]
+"""Jobs of a part that were read together and have not ended, with their numbers."""
 
-class _OpenPage(msgspec.Struct):
-    """Jobs of a part that were read together, and those of them that have not ended."""
 
-    part: int
-    after: int
-    open: set[JobId]
+def pause_after(seconds: float) -> float:
+    """Return how long a caller waits after a read that took this long."""
+    return min(max(_PAUSE, _SHARE * seconds), POLL)
 
 
 async def ended_members(
@@ -48,26 +50,28 @@ async def ended_members(
     undo = storage.wakeups.subscribe(changed.set)
     try:
         pages: list[_OpenPage] = []
-        async for page, members in _first_read(storage, flow, parts):
-            for member in _ended(page, members):
-                yield member
-            if page.open:
+        async for members in _first_read(storage, flow, parts):
+            if page := {one.id: one.seq for one in members if one.state not in TERMINAL}:
                 pages.append(page)
-        swept = time()
+            for member in members:
+                if member.state in TERMINAL:
+                    yield member
+        swept, took = time(), 0.0
         while pages:
-            rest = _POLL if deadline is None else min(_POLL, deadline - time())
+            rest = POLL if deadline is None else min(POLL, deadline - time())
             if rest <= 0:
-                raise FlowTimeout(flow, sum(len(page.open) for page in pages))
-            await _wait(changed, rest)
-            whole = time() - swept >= _POLL
+                raise FlowTimeout(flow, sum(map(len, pages)))
+            await _wait(changed, rest, pause_after(took))
+            begun, took = time(), 0.0
+            whole = begun - swept >= POLL
             changed.clear()
             for page in pages if whole else pages[:_FRONT]:
-                members = await storage.flows.members(flow, page.part, after=page.after, limit=PAGE)
-                if not members:
-                    raise FlowNotFound(flow)
-                for member in _ended(page, members):
+                begun = time()
+                news = await _new_ends(storage, flow, page)
+                took += time() - begun
+                for member in news:
                     yield member
-            pages = [page for page in pages if page.open]
+            pages = [page for page in pages if page]
             swept = time() if whole else swept
     finally:
         undo()
@@ -75,31 +79,47 @@ async def ended_members(
 
 async def _first_read(
     storage: Storage, flow: FlowId, parts: Sequence[int]
-) -> AsyncIterator[tuple[_OpenPage, Sequence[Member]]]:
+) -> AsyncIterator[Sequence[Member]]:
     """Read all jobs once, page by page."""
     found = False
     for part in parts:
         after = 0
         while members := await storage.flows.members(flow, part, after=after, limit=PAGE):
             found = True
-            yield _OpenPage(part, after, {member.id for member in members}), members
+            yield members
             after = members[-1].seq
-    if not found and await storage.flows.graph(flow) is None:
+    if not found and await storage.flows.states([flow]) == [None]:
         raise FlowNotFound(flow)
 
 
-def _ended(page: _OpenPage, members: Sequence[Member]) -> list[Member]:
-    """Return those that have ended since the last look, and note them."""
-    news = [one for one in members if one.state in TERMINAL and one.id in page.open]
-    page.open.difference_update(one.id for one in news)
+async def _new_ends(storage: Storage, flow: FlowId, page: _OpenPage) -> list[Member]:
+    """Return those that have ended since the last look, and remove them from the page. Only their
+    results are read, so each is read once.
+    """
+    news: list[Member] = []
+    for one in await storage.jobs.settled(list(page)):
+        if one.state is None:
+            raise FlowNotFound(flow)
+        news.append(
+            Member(
+                page.pop(one.id),
+                one.id,
+                one.state,
+                blocked=False,
+                result=one.result,
+                error_kind=one.error_kind,
+                error_message=one.error_message,
+                reason=one.reason,
+            )
+        )
     return news
 
 
-async def _wait(changed: asyncio.Event, rest: float) -> None:
-    """Wait for a change, at most ``rest`` seconds."""
-    await asyncio.sleep(min(_PAUSE, rest))
+async def _wait(changed: asyncio.Event, rest: float, pause: float) -> None:
+    """Wait for a change, at least for ``pause`` and at most for ``rest`` seconds."""
+    await asyncio.sleep(min(pause, rest))
     try:
-        async with asyncio.timeout(max(0.0, rest - _PAUSE)):
+        async with asyncio.timeout(max(0.0, rest - pause)):
             await changed.wait()
     except TimeoutError:
         return

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass._client.flow_outcomes import ended_members
+from windlass._client.flow_outcomes import POLL, ended_members, pause_after
 from windlass._core.flows.flow import FlowRecord, FlowState, NewFlow
 from windlass._core.job.job import FlowId, NewJob
 from windlass._core.values.instants import duration
@@ -20,12 +20,6 @@ from windlass._tasks.flows.plan import FlowPlan, check_added, refuse_keys
 from windlass.errors import FlowEnded, FlowNotFound, FlowTimeout, InvalidArgument
 
 __all__ = ["FlowStart", "StoredFlows", "check_addition", "new_flow"]
-
-_POLL = 1.0
-"""Behind the wake-ups: a lost one costs this long."""
-_PAUSE = 0.02
-"""A busy store changes all the time; reading more often than this does not help."""
-
 
 _NOT_RUNNING = (
     "Flow {} has ended, was cancelled or has expired, so nothing was added: start what you wanted "
@@ -183,17 +177,21 @@ class StoredFlows:
         raise FlowTimeout(flow, found.open)
 
     async def _ended(self, flow: FlowId) -> FlowRecord:
+        time = asyncio.get_running_loop().time
         changed = asyncio.Event()
         undo = self._storage.wakeups.subscribe(changed.set)
         try:
             while True:
                 changed.clear()
-                found = (await self.graph(flow)).flow
-                if found.state is not FlowState.RUNNING:
-                    return found
-                await asyncio.sleep(_PAUSE)
+                begun = time()
+                (state,) = await self._storage.flows.states([flow])
+                if state is not FlowState.RUNNING:
+                    found = (await self.graph(flow)).flow
+                    if found.state is not FlowState.RUNNING:  # nor was brought back meanwhile
+                        return found
+                await asyncio.sleep(pause_after(time() - begun))
                 try:
-                    async with asyncio.timeout(_POLL):
+                    async with asyncio.timeout(POLL):
                         await changed.wait()
                 except TimeoutError:
                     continue

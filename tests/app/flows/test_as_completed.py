@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,10 @@ from windlass import Flow
 from windlass._app.parts import parts_of
 from windlass._core.flows.flow import FlowState
 from windlass._core.job.job import FlowId
+from windlass._storage.memory.flows.flows import MemoryFlows
+from windlass._storage.memory.jobs.jobs import MemoryJobs
+from windlass._storage.protocol.flows import Member
+from windlass._storage.protocol.jobs import Settled
 from windlass.errors import FlowNotFound, FlowTimeout, InvalidArgument
 from windlass.testing import drain, isolated
 
@@ -67,6 +73,41 @@ async def test_every_job_of_a_large_group_is_yielded_once() -> None:
         seen = [done.job async for done in run.as_completed(group, timeout=60)]
     assert len(seen) == 1_204
     assert set(seen) == set(group.ids)
+
+
+async def test_the_result_of_a_job_is_read_once_however_often_the_store_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bytes] = []
+    members, settled = MemoryFlows.members, MemoryJobs.settled
+
+    async def count_members(*args: Any, **options: Any) -> Sequence[Member]:
+        found = await members(*args, **options)
+        read.extend(one.result for one in found if one.result is not None)
+        return found
+
+    async def count_settled(*args: Any) -> Sequence[Settled]:
+        found = await settled(*args)
+        read.extend(one.result for one in found if one.result is not None)
+        return found
+
+    monkeypatch.setattr(MemoryFlows, "members", count_members)
+    monkeypatch.setattr(MemoryJobs, "settled", count_settled)
+    flow = Flow("once")
+    rows = flow.map(held, [0, 0, 0, 1])
+    run = await app.start(flow)
+
+    async def change_the_store() -> None:
+        for _ in range(8):
+            await tell.enqueue("noise")
+            await asyncio.sleep(0.03)
+        opened.set()
+
+    async with app.worker(), asyncio.TaskGroup() as group:
+        group.create_task(change_the_store())
+        seen = [done.value async for done in run.as_completed(rows, timeout=30)]
+    assert sorted(map(str, seen)) == ["0", "0", "0", "1"]
+    assert sorted(read) == [b"0", b"0", b"0", b"1"]
 
 
 async def test_an_empty_group_ends_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,9 @@ from tests.app.flows.shop import (
 )
 from windlass import Flow, ended
 from windlass._core.flows.flow import FlowState
+from windlass._storage.memory.flows.flows import MemoryFlows
 from windlass._storage.protocol.actions import ActionResult
+from windlass._storage.protocol.flows import FlowGraph
 from windlass.errors import FlowNotFound, FlowTimeout, InvalidArgument, JobFailed, ResultError
 from windlass.testing import drain, inline
 
@@ -116,6 +119,18 @@ async def test_outcomes_tell_which_jobs_failed() -> None:
         [number async for number in run.results(rows)]
 
 
+async def test_outcomes_refuse_a_job_that_runs_again() -> None:
+    flow = Flow("again")
+    rows = flow.map(double.options(max_attempts=1), [1, -1])
+    run = await app.start(flow)
+    await drain(app)
+    outcomes = run.results(rows).outcomes()
+    assert [done.ok async for done in outcomes] == [True, False]
+    await app.admin.jobs.requeue(rows.ids[1])
+    with pytest.raises(ResultError, match="has not ended, it is waiting.* requeued after its end"):
+        [done async for done in outcomes]
+
+
 # --- order and ends --------------------------------------------------------------------------
 
 
@@ -127,6 +142,30 @@ async def test_jobs_wait_for_those_in_after() -> None:
     await app.start(flow)
     await drain(app)
     assert ran == ["first", "second", "third"]
+
+
+async def test_a_waiting_caller_reads_the_parts_of_a_flow_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, read = MemoryFlows.graph, 0
+
+    async def count(*args: Any) -> FlowGraph | None:
+        nonlocal read
+        read += 1
+        return await graph(*args)
+
+    monkeypatch.setattr(MemoryFlows, "graph", count)
+    flow = Flow("waited for")
+    flow.add(double.call(1))
+    run = await app.start(flow)
+    waiting = asyncio.create_task(run.wait(30))
+    for _ in range(5):
+        await tell.enqueue("a change")
+        await asyncio.sleep(0.03)
+    assert read == 0
+    await drain(app)
+    assert (await waiting).state is FlowState.SUCCEEDED
+    assert read == 1
 
 
 async def test_the_results_of_a_drawn_group_are_those_of_all_in_it() -> None:

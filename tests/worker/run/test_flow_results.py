@@ -118,3 +118,29 @@ async def test_one_claim_loads_a_bounded_size_of_results(monkeypatch: pytest.Mon
         assert [await run.result(one) for one in nodes] == [1800, 600, 600, 1200]
         assert started[0] < len(nodes)
         assert all(started)
+
+
+async def test_a_result_counts_for_each_job_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass._worker.run.arguments.MOST_BYTES", 1_000)
+    async with bench(slots=20) as it:
+
+        @it.app.task
+        async def make(size: int) -> str:
+            return "x" * size
+
+        @it.app.task
+        async def measure(number: int, *texts: str) -> int:
+            return sum(map(len, texts))
+
+        flow = Flow("shared")
+        large = flow.add(make.call(400))
+        once = [flow.add(measure.call(number, large.result)) for number in range(4)]
+        twice = flow.add(measure.call(4, large.result, large.result))
+        run = await it.app.start(flow)
+        assert await it.engine.step() == 1
+        ended = []
+        while await it.engine.step():
+            states = [(await it.app.job(one.id).refresh()).state for one in (*once, twice)]
+            ended.append(states.count(State.SUCCEEDED))
+        assert ended == [2, 4, 5]
+        assert [await run.result(one) for one in (*once, twice)] == [400, 400, 400, 400, 800]

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from windlass._core.job.job import FlowId, JobId
-from windlass._core.job.state import State
+from windlass._core.job.state import TERMINAL, State
 from windlass.errors import JobCancelled, JobDiscarded, JobFailed, ResultError
 
 __all__ = [
@@ -125,8 +125,7 @@ class Results(Generic[T]):
             raise JobCancelled(one.id, one.reason or "")
         if one.state is State.DISCARDED:
             raise JobDiscarded(one.id, one.reason or "discarded")
-        message = f"Job {one.id} is still {one.state}: await run.wait() before you read results."
-        raise ResultError(one.id, message)
+        raise _not_ended(one)
 
 
 class Outcomes(Generic[T]):
@@ -145,11 +144,22 @@ class Outcomes(Generic[T]):
 
 
 def done_of(one: Outcome, decode: Callable[[bytes | None], T]) -> Done[T]:
-    """Return an ended job with its value or its error."""
+    """Return an ended job with its value or its error. ResultError if it has not ended."""
+    if one.state not in TERMINAL:
+        raise _not_ended(one)
     if one.state is State.SUCCEEDED:
         return Done(one.id, one.state, decode(one.result))
     error = f"{one.error_kind}: {one.error_message}" if one.error_kind else one.state.value
     return Done(one.id, one.state, None, error)
+
+
+def _not_ended(one: Outcome) -> ResultError:
+    message = (
+        f"Job {one.id} has not ended, it is {one.state}: either the flow has not ended yet, and "
+        f"you read results after run.wait(), or the job was requeued after its end, and you read "
+        f"them when it has ended again."
+    )
+    return ResultError(one.id, message)
 
 
 class Pages(msgspec.Struct, frozen=True):

@@ -266,6 +266,12 @@ class FlowStore(Protocol):
         """
         ...
 
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        """Return the states of flows, in order; None: it is not stored, or its deletion has begun.
+        Waiting callers ask often: no parts and no jobs are read. Read-only.
+        """
+        ...
+
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         """Return a flow with its parts and their counts; None: it is not stored."""
         ...

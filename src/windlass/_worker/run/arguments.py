@@ -87,19 +87,26 @@ class Filled(NamedTuple):
             raise GiveUp(missing_results(self.missing)) from error
 
 
+_Loaded = Mapping[JobId, Settled | None]
+
+
 class _TakenResults:
     """The results that one job takes."""
 
-    def __init__(self, jobs: Sequence[JobId], answer: asyncio.Future[None]) -> None:
+    def __init__(self, jobs: Sequence[JobId], answer: asyncio.Future[_Loaded]) -> None:
         self.jobs = jobs
+        """Those that it takes, one for each place: a result in two places takes twice the memory."""
         self.answer = answer
-        self.found: dict[JobId, Settled | None] = {}
 
-    def take(self, loaded: Mapping[JobId, Settled | None]) -> None:
-        """Take what was loaded, and answer if it is all."""
-        self.found |= {job: loaded[job] for job in self.jobs if job in loaded}
-        if not self.answer.done() and len(self.found) == len(self.jobs):
-            self.answer.set_result(None)
+    def size(self, loaded: _Loaded) -> int:
+        """Return the bytes of all that it takes, when that is loaded."""
+        found = (loaded[job] for job in self.jobs)
+        return sum(len(one.result or b"") for one in found if one is not None)
+
+    def give(self, loaded: _Loaded) -> None:
+        """Answer with what it takes."""
+        if not self.answer.done():
+            self.answer.set_result({job: loaded[job] for job in self.jobs})
 
     def refuse(self, error: Exception) -> None:
         """Answer with an error, if there is no answer yet."""
@@ -121,13 +128,13 @@ class FlowArguments:
         """Return the job with its results in place. `Results` among them read through this store
         from now on, in the current context.
 
-        Jobs that ask at one moment load at most `MOST_BYTES`, but for the first of them. The others
-        get ResultsUnavailable.
+        Jobs that ask at one moment get at most `MOST_BYTES`, but for the first of them. The others
+        get ResultsUnavailable. A result counts for each job that takes it, which has its own copy.
         """
         wanted = wanted_in(job.payload)
         READER.set(StoredResults(self.read))
-        sources = dict.fromkeys(JobId(one.source) for one in wanted if one.kind == "job")
-        settled = await self._settled(list(sources)) if sources else {}
+        sources = [JobId(one.source) for one in wanted if one.kind == "job"]
+        settled = await self._settled(sources) if sources else {}
         found = [_value(one, settled) for one in wanted]
         missing = [one for one, (_, there) in zip(wanted, found, strict=True) if not there]
         payload = fill(job.payload, [value for value, _ in found])
@@ -137,14 +144,13 @@ class FlowArguments:
         """Read jobs of a part."""
         return await self._storage.flows.members(flow, part, after=after, limit=limit)
 
-    async def _settled(self, jobs: Sequence[JobId]) -> Mapping[JobId, Settled | None]:
+    async def _settled(self, jobs: Sequence[JobId]) -> _Loaded:
         loop = asyncio.get_running_loop()
         if not self._requests:  # after all that ask at this moment
             loop.call_soon(self._begin)
         request = _TakenResults(jobs, loop.create_future())
         self._requests.append(request)
-        await request.answer
-        return request.found
+        return await request.answer
 
     def _begin(self) -> None:
         self._asking = asyncio.create_task(self._ask())
@@ -158,22 +164,33 @@ class FlowArguments:
                 request.refuse(error)
 
     async def _load(self, requests: Sequence[_TakenResults]) -> None:
-        """Load results in the order of the jobs that take them. The first job gets all that it
-        takes, however large they are.
+        """Load results in the order of the jobs that take them, and answer these in order. The
+        first job gets all that it takes, however large they are.
         """
-        ids = list(dict.fromkeys(job for request in requests for job in request.jobs))
-        start, room, loaded = 0, _FIRST_SLICE, 0
-        while start < len(ids) and (loaded < MOST_BYTES or not requests[0].answer.done()):
-            some = ids[start : start + room]
-            found = {one.id: one for one in await self._jobs.settled(some)}
-            loaded += sum(len(one.result or b"") for one in found.values())
-            start += len(some)
-            for request in requests:
-                request.take({job: found.get(job) for job in some})
-            # As many as fit by what they were so far.
-            each = max(1, loaded // start)
-            room = max(1, min(_SLICE, (MOST_BYTES - loaded) // each))
+        place: dict[JobId, int] = {}
         for request in requests:
+            for job in request.jobs:
+                place.setdefault(job, len(place))
+        ids, loaded = list(place), dict[JobId, Settled | None]()
+        room, read = _FIRST_SLICE, 0
+        given = taken = 0
+        for number, request in enumerate(requests):
+            last = max(place[job] for job in request.jobs)
+            while last >= len(loaded) and (read < MOST_BYTES or not number):
+                some = ids[len(loaded) : len(loaded) + room]
+                found = {one.id: one for one in await self._jobs.settled(some)}
+                loaded |= {job: found.get(job) for job in some}
+                read += sum(len(one.result or b"") for one in found.values())
+                # As many as fit by what they were so far.
+                room = max(1, min(_SLICE, (MOST_BYTES - read) // max(1, read // len(loaded))))
+            if last >= len(loaded):
+                break
+            taken += request.size(loaded)
+            if number and taken > MOST_BYTES:
+                break
+            request.give(loaded)
+            given += 1
+        for request in requests[given:]:
             request.refuse(ResultsUnavailable(_TOO_MUCH))
 
 

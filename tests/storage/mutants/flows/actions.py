@@ -253,6 +253,14 @@ class PrunesTooSoon(MemoryFlows):
             return sum(self._delete(flow) for flow in old)
 
 
+@fails(FlowKeepConformance.test_the_states_of_flows_are_answered_in_order)
+class TellsOfThoseItHas(MemoryFlows):
+    """The answer leaves out flows that are not stored."""
+
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        return [state for state in await super().states(flows) if state is not None]
+
+
 @fails(FlowKeepConformance.test_flows_are_listed_newest_first_in_pages)
 class ListsTheOldestFirst(MemoryFlows):
     """A page of flows begins with the oldest."""

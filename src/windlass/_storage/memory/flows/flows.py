@@ -283,6 +283,11 @@ class MemoryFlows:
                 cap=cap,
             )
 
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        with self._db.view():
+            found = [self._db.flows.by_id.get(flow) for flow in flows]
+            return [None if flow is None else flow.state for flow in found]
+
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         with self._db.view():
             found = self._db.flows.by_id.get(flow)

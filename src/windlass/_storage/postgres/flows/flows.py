@@ -57,6 +57,7 @@ _SQL = load_sql("windlass._storage.postgres.sql", "flows.sql")
 _START, _SETTLE, _ACT = _SQL["start"], _SQL["settle"], _SQL["act"]
 _MEMBERS, _FIND, _ONE, _PARTS = _SQL["members"], _SQL["find"], _SQL["one"], _SQL["parts"]
 _ADD, _EXTEND, _PRUNE, _RECOUNT = _SQL["add"], _SQL["extend"], _SQL["prune"], _SQL["recount"]
+_STATES_OF = _SQL["states"]
 _COUNTS, _GIVE_KEY_UP = _SQL["counts"], _SQL["give_key_up"]
 
 _STATES = tuple(FlowState)
@@ -216,6 +217,12 @@ class PostgresFlows:
     async def counts(self, *, cap: int) -> FlowCounts:
         (row,) = await self._db.fetch_aside(self._db.sql(_COUNTS), cap, reads=True)
         return FlowCounts(**dict(row.items()), cap=cap)
+
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        asked = [_known(flow) for flow in flows]
+        rows = await self._db.fetch_aside(self._db.sql(_STATES_OF), asked, reads=True)
+        found = {row["id"]: _STATES[row["state"]] for row in rows}
+        return [found.get(flow) for flow in asked]
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         found = await self._db.fetch_aside(self._db.sql(_ONE), _known(flow), reads=True)

@@ -39,6 +39,9 @@ SELECT number, id, name, state, created_at, ended_at, key, cancelled, sealed, ex
   FROM windlass.read_flows(
            ARRAY(SELECT number FROM windlass.flows WHERE id = $1::uuid AND NOT gone));
 
+-- name: states
+SELECT id, state FROM windlass.flows WHERE id = ANY ($1::uuid[]) AND NOT gone;
+
 -- name: parts
 SELECT p.flow, p.number, p.name, p.kind, p.task, p.failed AS on_failed, p.after, p.strict, c.total,
        c.blocked, c.open, c.succeeded, c.failed, c.cancelled, c.stopped, c.skipped, p.added_id,

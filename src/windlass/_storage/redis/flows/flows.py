@@ -34,6 +34,7 @@ from windlass._storage.redis.admin.actions import ANSWERS
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.flows.records import (
     FLOW_CODES,
+    FLOW_STATES,
     flow_of,
     graph_of,
     job_args,
@@ -50,7 +51,7 @@ __all__ = ["RedisFlows"]
 
 _START, _SETTLE, _ACT = script("flow_start"), script("flow_settle"), script("flow_act")
 _MEMBERS, _FIND, _GRAPH = script("flow_members"), script("flow_find"), script("flow_graph")
-_ADD, _EXTEND = script("flow_add"), script("flow_extend")
+_ADD, _EXTEND, _STATES = script("flow_add"), script("flow_extend"), script("flow_states")
 _PRUNE, _RECOUNT, _COUNTS = script("flow_prune"), script("flow_recount"), script("flow_counts")
 
 _SPARE = span_us(SEALED_FOR - SEALED_KEEPS_KEY)
@@ -178,6 +179,10 @@ class RedisFlows:
             oldest=None if oldest is None else instant_of(int(oldest)),
             cap=cap,
         )
+
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        reply = await self._db.run_aside(_STATES, *(known_id(JobId(flow)) for flow in flows))
+        return [None if code is None else FLOW_STATES[code] for code in reply]
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         reply = await self._db.run_aside(_GRAPH, uid := known_id(JobId(flow)))

@@ -31,6 +31,7 @@ from windlass._storage.shared.job_ids import id_of
 
 __all__ = [
     "FLOW_CODES",
+    "FLOW_STATES",
     "flow_of",
     "graph_of",
     "job_args",
@@ -42,8 +43,9 @@ __all__ = [
     "start_args",
 ]
 
-_STATES: Final = tuple(FlowState)
-FLOW_CODES: Final = {state: code for code, state in enumerate(_STATES)}
+FLOW_STATES: Final = tuple(FlowState)
+"""States by their numbers in flows.lua."""
+FLOW_CODES: Final = {state: code for code, state in enumerate(FLOW_STATES)}
 """States by the numbers that flows.lua has for them."""
 _KINDS: Final = tuple(PartKind)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
@@ -169,7 +171,7 @@ def flow_of(uid: bytes, packed: bytes, parts: bytes) -> FlowRecord:
         id=FlowId(uid.hex()),
         number=row.number,
         name=row.name,
-        state=_STATES[row.state],
+        state=FLOW_STATES[row.state],
         created_at=instant_of(row.created),
         ended_at=optional_instant(row.ended),
         key=_text(row.key),

@@ -65,6 +65,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _ACTED_ON = _SQL["acted_on"]
 _MEMBERS, _FLOW, _FIND = _SQL["members"], _SQL["flow"], _SQL["find"]
 _GRAPH, _EDGES, _COUNTS = _SQL["graph"], _SQL["edges"], _SQL["counts"]
+_STATES_OF = _SQL["states"]
 _GOING, _LET_GO, _GOING_JOBS = _SQL["going"], _SQL["let_go"], _SQL["going_jobs"]
 _DELETE = (_SQL["delete_edges"], _SQL["delete_parts"], _SQL["delete_flow"])
 
@@ -155,6 +156,13 @@ class SqliteFlows:
 
     async def counts(self, *, cap: int) -> FlowCounts:
         return await self._db.ask(lambda connection, _: _counts(connection, cap))
+
+    async def states(self, flows: Sequence[FlowId]) -> Sequence[FlowState | None]:
+        asked = [known_id(JobId(flow)).hex() for flow in flows]
+        values = (_encode(asked).decode(),)
+        rows = self._db.read(lambda connection, _: fetch(connection, _STATES_OF, values))
+        found = {flow: FlowState(state) for flow, state in rows}
+        return [found.get(flow) for flow in asked]
 
     async def graph(self, flow: FlowId) -> FlowGraph | None:
         return await self._db.ask(lambda connection, _: read_graph(connection, flow))

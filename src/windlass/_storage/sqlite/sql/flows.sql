@@ -349,6 +349,10 @@ SELECT flows.id, flows.number, flows.name, flows.state, flows.created_at, flows.
        total(parts.skipped)
   FROM flows LEFT JOIN parts ON parts.flow = flows.number AND parts.kind = 'jobs'
 
+-- name: states
+SELECT lower(hex(id)), state FROM flows
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1)) AND going = 0;
+
 -- name: flow
 -- include: flow_columns
  WHERE flows.id = ?1 AND flows.going = 0

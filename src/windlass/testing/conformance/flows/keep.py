@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from windlass._core.flows.flow import FlowState
+from windlass._core.job.job import FlowId
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import (
     ActionResult,
     Delete,
+    Requeue,
 )
 from windlass._storage.protocol.flows import FlowFilter
 from windlass._storage.protocol.storage import Storage
@@ -78,6 +80,24 @@ class FlowKeepConformance:
         pruned = await storage.flows.prune(state=FlowState.SUCCEEDED, older_than=HOUR, limit=100)
         assert pruned == 0
         assert await run_all(storage) == ["good"]
+
+    async def test_the_states_of_flows_are_answered_in_order(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        good, bad, again, open_, gone = (a_chain() for _ in range(5))
+        for plan, failing in ((gone, "none"), (good, "none"), (bad, "b"), (again, "a")):
+            await start(storage, plan)
+            await run_all(storage, failing)
+            if plan is gone:  # its deletion has begun
+                clock.advance(DAY)
+                await storage.flows.prune(state=FlowState.SUCCEEDED, older_than=HOUR, limit=2)
+        await obeyed(storage, Requeue(), again.jobs["a"][0].id)
+        await start(storage, open_)
+        ids = [open_.id, FlowId("0" * 32), bad.id, good.id, gone.id, FlowId("none"), again.id]
+        running, failed = FlowState.RUNNING, FlowState.FAILED
+        wanted = [running, None, failed, FlowState.SUCCEEDED, None, None, running]
+        assert await storage.flows.states(ids) == wanted
+        assert await storage.flows.states([]) == []
 
     async def test_flows_are_listed_newest_first_in_pages(self, storage: Storage) -> None:
         plans = [
