@@ -127,7 +127,7 @@ async def test_outcomes_refuse_a_job_that_runs_again() -> None:
     outcomes = run.results(rows).outcomes()
     assert [done.ok async for done in outcomes] == [True, False]
     await app.admin.jobs.requeue(rows.ids[1])
-    with pytest.raises(ResultError, match="has not ended, it is waiting.* requeued after its end"):
+    with pytest.raises(ResultError, match=r"has not ended, it is waiting.* requeued after its end"):
         [done async for done in outcomes]
 
 

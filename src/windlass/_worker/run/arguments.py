@@ -95,7 +95,7 @@ class _TakenResults:
 
     def __init__(self, jobs: Sequence[JobId], answer: asyncio.Future[_Loaded]) -> None:
         self.jobs = jobs
-        """Those that it takes, one for each place: a result in two places takes twice the memory."""
+        """One for each place: a result in two places takes twice the memory."""
         self.answer = answer
 
     def size(self, loaded: _Loaded) -> int:
