@@ -92,3 +92,9 @@ function parts.rank(part)
   end
   return number - part.first * 2 ^ 21
 end
+
+-- The number that a part with this rank has, and its `first`. It is none of the last parts.
+function parts.place(rank)
+  local first = -math.floor(rank / 2 ^ 21)
+  return rank + first * 2 ^ 21, first
+end

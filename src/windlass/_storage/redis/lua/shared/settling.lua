@@ -6,6 +6,8 @@
 -- use: lines flows plain_members
 
 local settling = {
+  PARTS = 100, -- that one call settles at most
+  READ_AT_ONCE = 500, -- parts
   LONE = 5, -- a job that is treated by itself is as much work as this many that are treated together
 }
 
@@ -191,6 +193,9 @@ end
 -- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
 -- the keys of all of them.
 function settling.reopen(flow)
+  if flow.state == flows.RUNNING then
+    return -- most
+  end
   for _, part in ipairs(flows.in_order(flow)) do
     local done = 1
     while flow.state ~= flows.RUNNING and part.due == 1 and done > 0 do
@@ -218,10 +223,11 @@ function settling.cancel(flow)
   end
 end
 
--- Cancel members that wait, and ask the workers of running ones; how many were looked at.
+-- Cancel members that wait, and ask the workers of running ones; how many were looked at. `limit`: of them, and of
+-- parts several times as many.
 function settling.sweep(flow, limit)
-  local looked, asked = 0, false
-  while flow.swept < flow.size and looked < limit do
+  local looked, asked, last = 0, false, math.min(flow.size, flow.swept + limit * settling.LONE)
+  while flow.swept < last and looked < limit do
     local key = flows.part_key(flow.id, flow.swept)
     local some = flows.part(key).kind == parts.JOBS and redis.call(
       'ZRANGEBYSCORE', prefix .. 'members:' .. key, '(' .. string.format('%.0f', flow.swept_to), '+inf',
@@ -332,16 +338,56 @@ function settling.first(listed)
   return flow and flow.grown and settling.first_part(flow) or first, true
 end
 
--- Of the parts of a flow that are to be settled, the first in the order of the graph.
+-- Of the parts of a grown flow that are to be settled, the first in the order of the graph: it begins with the flow
+-- that a job added last. `settle` has them by their numbers. Few are read, because a flow may have thousands.
 function settling.first_part(flow)
-  local due = redis.call('ZRANGEBYSCORE', prefix .. 'settle', flow.number, flow.number)
-  local first
-  for _, part in ipairs(flows.parts(due)) do
-    if not first or parts.rank(part) < parts.rank(first) then
-      first = part
+  local settle = prefix .. 'settle'
+  local low = redis.call('ZCOUNT', settle, '-inf', '(' .. string.format('%.0f', flow.number))
+  local high = low + redis.call('ZCOUNT', settle, flow.number, flow.number) - 1
+  local last = not cache.without_added[flow.id] and settling.last_added(low, high)
+  if not last then
+    cache.without_added[flow.id] = true
+    return settling.first_drawn(low, high)
+  end
+  local from, to = low, last.at
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    local key = redis.call('ZRANGE', settle, middle, middle)[1]
+    if struct.unpack('>I4', key, 17) < last.first then
+      from = middle + 1
+    else
+      to = middle
     end
   end
-  return first.key
+  return redis.call('ZRANGE', settle, from, from)[1]
+end
+
+-- Of these places of `settle`, the last one of a part that a job added: the place, and the number of the first part
+-- that was added with it. Nil: there is none.
+function settling.last_added(low, high)
+  while high >= low do
+    local from = math.max(low, high - settling.READ_AT_ONCE + 1)
+    local keys = redis.call('ZRANGE', prefix .. 'settle', from, high)
+    local stored = redis.call('HMGET', prefix .. 'parts', unpack(keys))
+    for i = #keys, 1, -1 do
+      local first = flows.first_of(keys[i], stored[i])
+      if first > 0 then
+        return { at = from + i - 1, first = first }
+      end
+    end
+    high = from - 1
+  end
+end
+
+-- Of these places of `settle`, which no part has that a job added, the part to be settled first: callbacks are last.
+function settling.first_drawn(low, high)
+  for at = low, high do
+    local key = redis.call('ZRANGE', prefix .. 'settle', at, at)[1]
+    if flows.part(key).kind ~= parts.CALLBACK then
+      return key
+    end
+  end
+  return redis.call('ZRANGE', prefix .. 'settle', low, low)[1]
 end
 
 -- Settle jobs. `limit`: how much work, in jobs that are treated together; it keeps a call short, because others wait
@@ -360,7 +406,8 @@ function settling.run(limit)
       break -- nothing, or a flow that has expired: the next call cancels it
     end
     local some, work = settling.settle_one(first, limit - spent)
-    done, spent = done + some, spent + work
+    done = done + some
+    spent = spent + (some > 0 and math.max(work, math.ceil(limit / settling.PARTS)) or 0)
     members.flush()
   end
   return done, spent
