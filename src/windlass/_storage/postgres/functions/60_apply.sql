@@ -280,9 +280,12 @@ BEGIN
             UPDATE jobs j
                SET part = a.part, added = true,
                    ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END,
-                   expires = CASE WHEN p_blocked THEN span_us(j.created_at, j.expires_at) END,
+                   -- They count again from the turn of a job that comes back.
+                   delay = CASE WHEN a.due IS NULL THEN a.delay END,
+                   expires = span_us(j.created_at, j.expires_at),
                    expires_at = CASE WHEN NOT p_blocked THEN j.expires_at END
-              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part,
+              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part, l.job ->> 'due' AS due,
+                           (l.job ->> 'delay')::bigint AS delay,
                            row_number() OVER (ORDER BY f.n, l.n) AS place
                       FROM unnest(p_follow, p_parts) WITH ORDINALITY AS f (jobs, part, n),
                            listed_jobs(f.jobs::json) WITH ORDINALITY AS l (job, n)

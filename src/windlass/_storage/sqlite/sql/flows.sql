@@ -29,6 +29,10 @@ SELECT lower(hex(id)) FROM jobs
 UPDATE jobs SET part = ?1
  WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
+-- name: note_timing
+-- What counts again from its turn, if a job comes to be blocked.
+UPDATE jobs SET timing = ?2 WHERE id = ?1;
+
 -- name: stored
 -- Whether a flow with this id is stored, or was added to another one.
 SELECT 1 FROM flows WHERE id = ?1 UNION ALL SELECT 1 FROM parts WHERE added_id = ?1;
