@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from tests.servers.binaries import memory
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import Run, SharedServers
 from tests.servers.valkey import ValkeyServer
@@ -34,6 +35,12 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
+
+
+# Tests kill processes and never the machine: what a disk would keep, memory keeps as well, and each
+# commit of SQLite is spared a wait. PYTEST_DEBUG_TEMPROOT=/tmp uses the disk all the same.
+if (_memory := memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_memory))
 
 
 # sentry_sdk imports eventlet where it is installed, and from then on each fork of a process warns.
@@ -57,6 +64,21 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.enable()
+
+
+# They read the source of the package and the tests: many objects, no cycles.
+_READING = "tests/architecture/"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if not item.nodeid.startswith(_READING):
+        return (yield)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
         gc.enable()
 
 

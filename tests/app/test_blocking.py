@@ -85,7 +85,7 @@ def test_every_question_has_a_blocking_form() -> None:
         assert app.blocking.refresh(one).state is State.WAITING
         assert app.blocking.cancel(two) is CancelAnswer.CANCELLED
         drain_sync(app)
-        assert app.blocking.result(one, timeout=1) == 1
+        assert app.blocking.result(one, timeout=30) == 1
         with pytest.raises(JobFailed, match="ValueError: no"):
             app.blocking.result(broken)
         with pytest.raises(JobNotFound):

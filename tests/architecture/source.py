@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -29,11 +30,24 @@ def parse(text: str, path: str = "sample.py") -> Module:
 
 @functools.cache
 def modules() -> tuple[Module, ...]:
-    """Every module of the package, in a stable order."""
-    return tuple(
+    """Every module of the package, in a stable order.
+
+    Their million nodes stay to the end of the run: the garbage collector would look at them again
+    and again, while they are made and after each later test.
+    """
+    collects = gc.isenabled()
+    gc.collect()  # or the garbage of earlier tests would stay, too
+    gc.disable()
+    found = tuple(
         parse(file.read_text(encoding="utf-8"), file.relative_to(PACKAGE).as_posix())
         for file in sorted(PACKAGE.rglob("*.py"))
     )
+    for module in found:
+        nodes(module.tree)
+    gc.freeze()
+    if collects:
+        gc.enable()
+    return found
 
 
 @functools.cache

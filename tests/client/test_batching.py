@@ -254,7 +254,7 @@ async def test_a_flush_that_is_cancelled_before_it_starts_holds_nothing_up() -> 
     drain.cancel()  # as the end of an event loop cancels every task of it
     caller.cancel()
     await asyncio.wait([drain, caller])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await batcher.idle()
         assert await batcher.submit([2]) == [2]
     assert flushed == [1, 2]
@@ -277,7 +277,7 @@ async def test_a_flush_that_other_code_ends_leaves_no_caller_waiting(
 
     batcher = Batcher(flush, largest=3)
     calls = [asyncio.create_task(batcher.submit([item])) for item in (1, error, 2, 3, 4)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert answers[0] == [1]
         assert [type(answer) for answer in answers[1:]] == [error] * 4

@@ -62,7 +62,7 @@ def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_bac
     until(lambda: all(map(scene.running, jobs)), "the long jobs run")
     _signal_twice(worker, TOGETHER + draw.uniform(0.05, 0.5))
     # One second for handlers that do not unwind, the rest for a busy machine.
-    assert worker.wait(5.0) == 0, worker.text
+    assert worker.wait(20.0) == 0, worker.text
     assert not [job for job in scene.store.jobs() if job.state == RUNNING]
     for job in jobs:
         assert (scene.job(job).state, scene.job(job).attempt) == (WAITING, 0)
@@ -76,7 +76,7 @@ def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
     """It comes in a callback of the event loop, which would swallow what it raises there."""
     scene.enqueue("work", 0.01)
     worker = scene.worker(point="opening, about to be answered", signal="SIGTERM")
-    assert worker.wait(5.0) == 0, worker.text
+    assert worker.wait(20.0) == 0, worker.text
     # It had no row yet, or has taken leave: the thread that hears signals may be a little late.
     assert {row.state for row in scene.store.workers()} <= {"gone"}
     scene.settle()

@@ -264,5 +264,5 @@ async def test_without_a_client_jobs_run_as_before(app: Windlass) -> None:
 
     job = await greet.enqueue("Ada")
     await drain(app)
-    assert await job.result(timeout=5) == "Hello Ada"
+    assert await job.result(timeout=30) == "Hello Ada"
     assert await carried(app, job.id) == {}

@@ -63,7 +63,7 @@ class Run(SharedServers):
     """The run itself: owned by the process that began it."""
 
     def __init__(self) -> None:
-        super().__init__(new_folder("servers"))
+        super().__init__(new_folder("servers", in_memory=True))
         self._warden: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:

@@ -21,11 +21,15 @@ from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import open_redis
 from windlass._storage.sqlite import open_sqlite
 from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance import storage as wakeups
 
 if TYPE_CHECKING:
     from tests.servers.fresh import FreshPostgres
 
 Open = Callable[[], Awaitable[Storage]]
+
+# Four processes and two servers share the processors: a hint may be late, and is none the worse.
+wakeups.PATIENCE = 30.0
 
 _AGAIN = ("test_pgbouncer.py", "test_cluster.py", "test_eval.py")
 _SHARE = 12

@@ -124,7 +124,7 @@ async def test_a_retry_waits_for_its_backoff(app: Windlass, clock: VirtualClock)
     assert (await drain(app)).ran == 0
     clock.advance(30)
     assert (await drain(app)).succeeded == 1
-    assert await job.result(timeout=1) == "after ConnectionError: refused"
+    assert await job.result(timeout=30) == "after ConnectionError: refused"
 
 
 async def test_until_lets_time_pass_from_one_due_time_to_the_next(

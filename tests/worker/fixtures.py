@@ -299,7 +299,7 @@ async def working(
 # --- others ------------------------------------------------------------------------------------
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 30.0) -> None:
     """Wait for something that other threads or tasks bring about; fail when they do not."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -115,7 +115,7 @@ async def test_an_empty_group_ends_at_once() -> None:
     rows = flow.map(double, [])
     flow.add(tell.call("a"))
     run = await app.start(flow)
-    assert [done async for done in run.as_completed(rows, timeout=5)] == []
+    assert [done async for done in run.as_completed(rows, timeout=30)] == []
 
 
 async def test_the_timeout_is_for_all_jobs_and_stops_nothing() -> None:
@@ -172,6 +172,6 @@ async def test_blocking_code_reads_jobs_as_they_end() -> None:
         app.blocking.run(drain(app))
         first = next(iter(app.blocking.as_completed(run, rows)))  # left early: nothing is kept open
         assert first.value == 2
-        return [done.value for done in app.blocking.as_completed(run, rows, timeout=5)]
+        return [done.value for done in app.blocking.as_completed(run, rows, timeout=30)]
 
     assert await asyncio.to_thread(work) == [2, 4, 6]

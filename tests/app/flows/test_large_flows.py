@@ -65,7 +65,7 @@ async def test_a_start_that_broke_off_goes_on_where_it_was(
         with pytest.raises(StoreBusy):
             await app.start(flow)
     stored = await app.flow_run(flow.id).refresh()
-    assert (stored.sealed, stored.total) == (True, 5)
+    assert (stored.sealed, stored.total) == (True, 5)  # all further portions are full
     assert (await drain(app)).ran == 0
     run = await app.start(flow)
     await drain(app)

@@ -58,7 +58,7 @@ def test_nothing_of_the_demo_outlives_it(tmp_path: Path) -> None:
     with Running("demo", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}) as demo:
         workers = [int(demo.wait_for(r"worker w\w+ started, pid (\d+)")[1]) for _ in range(2)]
         demo.process.kill()
-        assert all(gone_within(pid, 5.0) for pid in workers)
+        assert all(gone_within(pid, 30.0) for pid in workers)
 
 
 def test_the_served_demo_shows_its_past_is_marked_as_a_demo_and_continues(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_served_demo_shows_its_past_is_marked_as_a_demo_and_continues(tmp_pa
             while browser.get("/api/v1/jobs?size=1").json()["jobs"][0]["seq"] == newest:
                 pass  # a customer comes within three seconds, or the test's time is up
         demo.process.terminate()
-        assert demo.process.wait(20) == 0
+        assert demo.process.wait(60) == 0  # jobs that run are given half a minute
 
 
 def test_every_demo_has_the_same_past() -> None:

@@ -247,12 +247,12 @@ def test_a_job_that_outlasts_the_grace_period_is_given_back(shop: Shop) -> None:
 
 
 def test_a_signal_is_answered_while_a_job_blocks_the_loop(shop: Shop) -> None:
-    job = shop.enqueue("block", 2.0)
+    job = shop.enqueue("block", 4.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
         assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
-        worker.wait_for("SIGTERM: taking no new jobs", timeout=1.5)
+        worker.wait_for("SIGTERM: taking no new jobs", timeout=3.5)
         assert worker.wait() == 0
     assert shop.job(job).state is State.SUCCEEDED
 

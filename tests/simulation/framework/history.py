@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -265,8 +265,9 @@ class Ledger:
         elif op == "flows.start":
             for flow in args[0]:
                 self.asked_flows.setdefault(flow.id, flow)
-                for _, new in flow.jobs:
-                    self._wish(new)
+                self._wish_all(flow.new_jobs)
+        elif op == "flows.add":
+            self._wish_all(args[1].new_jobs)
         elif op == "jobs.apply":
             for one in args[0]:
                 self._wish_to_end(one)
@@ -278,6 +279,10 @@ class Ledger:
         for flow in one.flows:
             self.asked_flows.setdefault(flow.id, flow)
             self.added_to.update({new.id: (flow.id, part) for part, new in flow.jobs})
+
+    def _wish_all(self, jobs: Iterable[NewJob]) -> None:
+        for new in jobs:
+            self._wish(new)
 
     def _wish(self, new: NewJob) -> None:
         # A repeat asks for what it asked for at first, whatever the job has taken over since.

@@ -282,7 +282,7 @@ class FollowUps(Rule):
                 continue
             if cause is not None:
                 born[cause].append(change.job)
-            elif op not in {"insert", "write", "start"}:
+            elif op not in {"insert", "write", "start", "add"}:
                 self.ledger.object("2 no invention", f"{change.job} was made by {op}")
         for cause in born:
             if cause not in failed | well:

@@ -36,7 +36,7 @@ class FlowOrders:
 async def plan_flows(seat: Seat, orders: FlowOrders, over: Callable[[], bool]) -> None:
     """Start flows, and do to them what people do, until all are started and the world is calm."""
     chance = seat.lab.chance
-    ways = [_start, _start, _cancel, _retry, _requeue, _prune]
+    ways = [_start, _start, _add, _cancel, _retry, _requeue, _prune]
     while orders.left > 0 or not over():
         await asyncio.sleep(chance.expovariate(1 / orders.pause))
         with suppress(StorageError):
@@ -53,6 +53,25 @@ async def _start(seat: Seat, orders: FlowOrders) -> None:
     for _ in range(3):  # without an answer it is asked again, with the same ids
         with suppress(StorageError):
             await storage.flows.start([flow])
+            return
+        await asyncio.sleep(0.2)
+
+
+async def _add(seat: Seat, orders: FlowOrders) -> None:
+    """Add a flow from outside, which may wait for parts that are there."""
+    chance, ledger = seat.lab.chance, seat.lab.ledger
+    graph = ledger.flows.get(into := _pick(seat, FlowState.RUNNING))
+    if graph is None:
+        return
+    end = next(part.number for part in graph.parts if part.kind is PartKind.END)
+    before = sorted(chance.sample(range(end), chance.randint(0, min(2, end))))
+    after = tuple(Edge(one, strict=chance.random() < 0.75) for one in before)
+    flow = msgspec.structs.replace(draw_added_flow(seat), after=after)
+    ledger.unheard.update(job.id for _, job in flow.jobs)
+    storage = await parts_of(seat.app).storage()
+    for _ in range(3):
+        with suppress(StorageError):
+            await storage.flows.add(into, flow)
             return
         await asyncio.sleep(0.2)
 

@@ -24,6 +24,7 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
+from windlass._storage.protocol.flows import AddAnswer
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import new_job_id
@@ -82,8 +83,11 @@ class World:
     async def step(self) -> None:
         """Take one step; most of the time all that is due is settled behind it."""
         (way,) = self.chance.choices(
-            [self.claim, self.apply, self.order, self.act, self.wait, self.settle, self.start],
-            [30, 40, 14, 5, 6, 6, 2],
+            [
+                *(self.claim, self.apply, self.order, self.act, self.add, self.wait, self.settle),
+                self.start,
+            ],
+            [30, 40, 14, 5, 4, 6, 6, 2],
         )
         await way()
         for store in self.stores:
@@ -156,6 +160,25 @@ class World:
             self.same([await store.flows.act([flow], "cancel", note) for store in self.stores])
         else:
             self.same([await store.flows.act([flow], "retry", note) for store in self.stores])
+
+    async def add(self) -> None:
+        """Add a flow from outside, which may wait for parts that are there."""
+        if not self.flows or len(self.ids) > _MOST_JOBS:
+            return
+        flow, added = self.chance.choice(self.flows), self.an_added_flow()
+        for store in self.stores:
+            await settle(store)
+        graph = await self.stores[0].flows.graph(flow)
+        if graph is None:
+            return
+        end = next(part.number for part in graph.parts if part.kind is PartKind.END)
+        before = sorted(self.chance.sample(range(end), self.chance.randint(0, min(3, end))))
+        after = tuple(Edge(one, self.chance.random() < 0.75) for one in before)
+        new = replace(added, after=after)
+        answers = [await store.flows.add(flow, new) for store in self.stores]
+        self.same(answers)
+        if answers[0] is AddAnswer.ADDED:
+            self.ids += [job.id for job in new.new_jobs]
 
     async def wait(self) -> None:
         self.clock.advance(self.chance.choice([timedelta(seconds=1), MINUTE, HOUR]))

@@ -343,7 +343,7 @@ async def test_a_claim_passes_over_a_job_that_another_transaction_has_locked(
     locked, free = await add(storage, a_job(), a_job())
     with psycopg.connect(postgres_url) as other:
         other.execute("SELECT 1 FROM windlass.jobs WHERE id = %s FOR UPDATE", (locked,))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert ids(await claim(storage, 2)) == [free]
     assert ids(await claim(storage, 2)) == [locked]
 

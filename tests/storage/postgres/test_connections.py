@@ -46,15 +46,15 @@ MINE = "datname = current_database() AND application_name = 'windlass'"
 
 
 @pytest.fixture
-async def storage(postgres_url: str) -> AsyncIterator[PostgresStorage]:
-    opened = await open_postgres(postgres_url)
+async def storage(clean_database: str) -> AsyncIterator[PostgresStorage]:
+    opened = await open_postgres(clean_database)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def stranger(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    with psycopg.connect(postgres_url, autocommit=True) as line:
+def stranger(clean_database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with psycopg.connect(clean_database, autocommit=True) as line:
         yield line
 
 
@@ -77,10 +77,10 @@ def port_of(url: str) -> int:
 
 
 @pytest.fixture
-def wire(postgres_url: str) -> Iterator[tuple[Proxy, str]]:
+def wire(clean_database: str) -> Iterator[tuple[Proxy, str]]:
     """A way to the database that can be cut, and its URL. TLS would hide what is said there."""
-    with Proxy(port_of(postgres_url), PostgresWire) as proxy:
-        url = postgres_url.replace(str(port_of(postgres_url)), str(proxy.port))
+    with Proxy(port_of(clean_database), PostgresWire) as proxy:
+        url = clean_database.replace(str(port_of(clean_database)), str(proxy.port))
         yield proxy, url + "?sslmode=disable"
 
 
@@ -266,10 +266,10 @@ async def test_a_server_out_of_connections_is_named_and_recovered_from(
 async def test_a_primary_that_becomes_read_only_is_named_and_recovered_from(
     storage: PostgresStorage,
     stranger: Stranger,
-    postgres_url: str,
+    clean_database: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    name = postgres_url.rpartition("/")[2]
+    name = clean_database.rpartition("/")[2]
     stranger.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     cut_all(stranger)
     with pytest.raises(StorageUnavailable, match="takes no writes"):
@@ -286,23 +286,23 @@ async def test_a_primary_that_becomes_read_only_is_named_and_recovered_from(
 
 
 async def test_a_job_stored_elsewhere_wakes_at_once(
-    storage: PostgresStorage, postgres_url: str
+    storage: PostgresStorage, clean_database: str
 ) -> None:
     woken = Woken(storage)
     await woken.listening()
     woken.forget()
-    other = await open_postgres(postgres_url)
+    other = await open_postgres(clean_database)
     await add(other, a_job())
     await woken.again(1)
     await other.close()
 
 
 async def test_the_last_job_before_closing_wakes_too(
-    storage: PostgresStorage, postgres_url: str
+    storage: PostgresStorage, clean_database: str
 ) -> None:
     woken = Woken(storage)
     await woken.listening()
-    other = await open_postgres(postgres_url)
+    other = await open_postgres(clean_database)
     await add(other, a_job())
     woken.forget()
     await add(other, a_job())
@@ -311,11 +311,11 @@ async def test_the_last_job_before_closing_wakes_too(
 
 
 async def test_listening_continues_after_the_session_was_ended(
-    storage: PostgresStorage, stranger: Stranger, postgres_url: str
+    storage: PostgresStorage, stranger: Stranger, clean_database: str
 ) -> None:
     woken = Woken(storage)
     await woken.listening()
-    other = await open_postgres(postgres_url)
+    other = await open_postgres(clean_database)
     for _ in range(3):
         woken.forget()
         cut_all(stranger)
@@ -328,7 +328,7 @@ async def test_listening_continues_after_the_session_was_ended(
 
 
 async def test_a_listener_that_hears_nothing_any_more_is_replaced(
-    wire: tuple[Proxy, str], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    wire: tuple[Proxy, str], clean_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups_module, "_CHECK_EVERY", 0.1)
     monkeypatch.setattr(wakeups_module, "_CHECK_SECONDS", 0.3)
@@ -344,7 +344,7 @@ async def test_a_listener_that_hears_nothing_any_more_is_replaced(
     proxy.heal()
     await woken.listening()
     woken.forget()
-    other = await open_postgres(postgres_url)
+    other = await open_postgres(clean_database)
     await add(other, a_job())
     await woken.again()
     await other.close()
@@ -352,7 +352,7 @@ async def test_a_listener_that_hears_nothing_any_more_is_replaced(
 
 
 async def test_many_inserts_are_few_notifications(
-    storage: PostgresStorage, postgres_url: str
+    storage: PostgresStorage, clean_database: str
 ) -> None:
     heard = 0
 
@@ -360,7 +360,7 @@ async def test_many_inserts_are_few_notifications(
         nonlocal heard
         heard += 1
 
-    line = await asyncpg.connect(postgres_url)
+    line = await asyncpg.connect(clean_database)
     await line.add_listener("windlass_windlass", hear)
     begun = monotonic()
     for _ in range(100):
@@ -384,7 +384,7 @@ async def test_a_listener_never_sits_in_a_transaction(
 
 
 async def test_missing_notifications_are_logged_once_and_delay_no_caller(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    clean_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def unheard(*_: object) -> None:
         """LISTEN as a pool in transaction mode has it: accepted, and then on its own."""
@@ -392,7 +392,7 @@ async def test_missing_notifications_are_logged_once_and_delay_no_caller(
     monkeypatch.setattr(asyncpg.Connection, "add_listener", unheard)
     monkeypatch.setattr(wakeups_module, "_TEST_SECONDS", 0.1)
     monkeypatch.setattr(wakeups_module, "_DEAF_PAUSE", 0.1)
-    storage = await open_postgres(postgres_url + "?pgbouncer=true")
+    storage = await open_postgres(clean_database + "?pgbouncer=true")
     with caplog.at_level(logging.WARNING, "windlass"):
         woken = Woken(storage)
         await until(lambda: "do not arrive" in caplog.text)
@@ -422,8 +422,8 @@ async def test_a_producer_opens_one_connection_and_a_worker_four(
     await pulse.close()
 
 
-async def test_behind_a_pooler_nothing_is_prepared_on_the_server(postgres_url: str) -> None:
-    storage = await open_postgres(postgres_url + "?statement_cache_size=0")
+async def test_behind_a_pooler_nothing_is_prepared_on_the_server(clean_database: str) -> None:
+    storage = await open_postgres(clean_database + "?statement_cache_size=0")
     assert "pooler" in storage.describe()
     await started(storage)
     assert await storage._db.fetch("SELECT name FROM pg_prepared_statements") == []
@@ -475,9 +475,9 @@ asyncio.run(parent())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_neither_uses_nor_ends_its_parents_session(postgres_url: str) -> None:
+def test_a_forked_child_neither_uses_nor_ends_its_parents_session(clean_database: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _FORK, postgres_url],
+        [sys.executable, "-c", _FORK, clean_database],
         capture_output=True,
         text=True,
         timeout=60,
@@ -498,9 +498,9 @@ def _close_elsewhere(storages: list[PostgresStorage]) -> None:
 
 
 def test_a_storage_whose_loop_has_ended_is_closed_from_another(
-    postgres_url: str, stranger: Stranger
+    clean_database: str, stranger: Stranger
 ) -> None:
-    storages = asyncio.run(_opened(postgres_url))
+    storages = asyncio.run(_opened(clean_database))
     assert sessions(stranger) == 1
     # What should have been closed before its loop ended says so; the server is told all the same.
     with pytest.warns(ResourceWarning, match="unclosed"):
@@ -509,10 +509,10 @@ def test_a_storage_whose_loop_has_ended_is_closed_from_another(
 
 
 async def test_a_pool_in_transaction_mode_is_noticed_and_worked_with(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    clean_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(wakeups_module, "_TEST_SECONDS", 0.2)
-    async with Pooler(postgres_url) as pooler:
+    async with Pooler(clean_database) as pooler:
         storage = await open_postgres(pooler.url)
         assert "through a pooler" in storage.describe()
         await at_most(storage, api=1)
@@ -534,8 +534,8 @@ async def test_a_pool_in_transaction_mode_is_noticed_and_worked_with(
         await storage.close()
 
 
-async def test_a_pool_that_refuses_our_settings_is_given_none(postgres_url: str) -> None:
-    async with Pooler(postgres_url) as pooler:
+async def test_a_pool_that_refuses_our_settings_is_given_none(clean_database: str) -> None:
+    async with Pooler(clean_database) as pooler:
         storage = await open_postgres(pooler.url + "?pgbouncer=false")
         assert "through a pooler" in storage.describe()
         await add(storage, a_job())

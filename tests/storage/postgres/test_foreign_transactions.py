@@ -40,26 +40,26 @@ MOMENT = timedelta(milliseconds=1)
 
 
 @pytest.fixture
-async def storage(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
-    url, schema = postgres_schema
+async def storage(clean_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
+    url, schema = clean_schema
     opened = await open_postgres(url, schema=schema)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-async def other(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
+async def other(clean_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
     """The same in another process, as far as anybody can tell."""
-    url, schema = postgres_schema
+    url, schema = clean_schema
     opened = await open_postgres(url, schema=schema)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-async def theirs(postgres_schema: tuple[str, str]) -> AsyncIterator[asyncpg.Connection]:
+async def theirs(clean_schema: tuple[str, str]) -> AsyncIterator[asyncpg.Connection]:
     """A connection of the user's, in a transaction that stays open."""
-    connection = await asyncpg.connect(postgres_schema[0])
+    connection = await asyncpg.connect(clean_schema[0])
     transaction = connection.transaction()
     await transaction.start()
     yield connection
@@ -93,7 +93,7 @@ async def somebody_waits(connection: asyncpg.Connection, schema: str) -> None:
 
 
 async def test_a_call_that_waits_for_a_key_delays_no_limited_job(
-    postgres_schema: tuple[str, str],
+    clean_schema: tuple[str, str],
     storage: PostgresStorage,
     other: PostgresStorage,
     theirs: asyncpg.Connection,
@@ -102,7 +102,7 @@ async def test_a_call_that_waits_for_a_key_delays_no_limited_job(
     await storage.transactions.insert(theirs, [keyed("order:1")])
     both = msgspec.structs.replace(limited("mail"), unique=keyed("order:1").unique)
     waiting = asyncio.create_task(other.jobs.insert([both]))
-    await somebody_waits(theirs, postgres_schema[1])
+    await somebody_waits(theirs, clean_schema[1])
     async with asyncio.timeout(SOON):
         await add(storage, limited("mail"))
         await succeeded(storage, await claim_one(storage))
@@ -113,7 +113,7 @@ async def test_a_call_that_waits_for_a_key_delays_no_limited_job(
 
 @pytest.mark.parametrize("what", list(OnConflict))
 async def test_a_call_that_waits_for_its_own_key_learns_that_it_is_stored(
-    postgres_schema: tuple[str, str],
+    clean_schema: tuple[str, str],
     storage: PostgresStorage,
     theirs: asyncpg.Connection,
     what: OnConflict,
@@ -121,7 +121,7 @@ async def test_a_call_that_waits_for_its_own_key_learns_that_it_is_stored(
     job = a_job(unique=UniqueKey("order:1", on_conflict=what))
     await storage.transactions.insert(theirs, [job])
     waiting = asyncio.create_task(storage.jobs.insert([job]))
-    await somebody_waits(theirs, postgres_schema[1])
+    await somebody_waits(theirs, clean_schema[1])
     await theirs.execute("COMMIT; BEGIN")
     assert list(await waiting) == [Inserted(job.id, created=True, repeated=True)]
     assert await total(storage) == 1
@@ -215,7 +215,7 @@ async def test_a_worker_leaves_though_a_handler_s_transaction_is_open(
 
 
 async def test_a_cancel_that_waits_keeps_no_limited_job_waiting(
-    postgres_schema: tuple[str, str],
+    clean_schema: tuple[str, str],
     storage: PostgresStorage,
     other: PostgresStorage,
     theirs: asyncpg.Connection,
@@ -224,7 +224,7 @@ async def test_a_cancel_that_waits_keeps_no_limited_job_waiting(
     running = await started(storage, limited("mail"))
     await storage.transactions.finish(theirs, succeed(running, by="w1", result=None))
     cancelling = asyncio.create_task(other.jobs.cancel([running.claim.job]))
-    await somebody_waits(theirs, postgres_schema[1])
+    await somebody_waits(theirs, clean_schema[1])
     async with asyncio.timeout(SOON):
         await add(storage, limited("mail"))
         await succeeded(storage, await claim_one(storage))

@@ -304,7 +304,7 @@ async def test_limits_without_a_common_job_do_not_wait_for_each_other(
     await at_most(storage, one=1, two=1)
     async with stranger.transaction():
         await stranger.execute("SELECT lock_limits('{one}')")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await add(storage, limited("two", queue="b"))
             (job,) = (await storage.jobs.claim("w0", [Want("b", 1)], total=1)).jobs
             await end(storage, succeed(job, by="w0", result=None))

@@ -30,15 +30,15 @@ QUEUE = "default"
 
 
 @pytest.fixture
-async def storage(postgres_url: str) -> AsyncIterator[PostgresStorage]:
-    opened = await open_postgres(postgres_url)
+async def storage(clean_database: str) -> AsyncIterator[PostgresStorage]:
+    opened = await open_postgres(clean_database)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-async def outside(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(postgres_url)
+async def outside(clean_database: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(clean_database)
     yield connection
     await connection.close()
 
@@ -137,6 +137,7 @@ async def test_an_end_that_the_server_refuses_fails_alone(
         storage.jobs.claim("w1", [Want(QUEUE, 1)], total=1),
         return_exceptions=True,
     )
+    await outside.execute("DROP FUNCTION public.no_ends CASCADE")
     assert isinstance(end, InvalidArgument)
     assert isinstance(reply, ClaimReply)
     assert ids(reply.jobs) == [second]
@@ -172,8 +173,8 @@ async def test_an_outcome_is_stored_though_its_caller_is_cancelled(
     assert (await look(storage, first)).state is State.SUCCEEDED
 
 
-async def test_turns_beside_cancelled_limited_jobs_never_deadlock(postgres_url: str) -> None:
-    stores = [await open_postgres(postgres_url) for _ in range(3)]
+async def test_turns_beside_cancelled_limited_jobs_never_deadlock(clean_database: str) -> None:
+    stores = [await open_postgres(clean_database) for _ in range(3)]
     one, other, people = stores
     await at_most(one, two=2)
     await enlist(one, "w2")
@@ -197,10 +198,10 @@ async def test_turns_beside_cancelled_limited_jobs_never_deadlock(postgres_url: 
         for start in range(0, many, 5):
             await people.jobs.cancel(named[start : start + 5])
 
-    before = await deadlocks(postgres_url)
+    before = await deadlocks(clean_database)
     async with asyncio.timeout(60):
         await asyncio.gather(work(one, "w1"), work(other, "w2"), cancel())
-    assert await deadlocks(postgres_url) == before
+    assert await deadlocks(clean_database) == before
     found = await one.admin.get(named)
     assert {job.state for job in found if job is not None} <= {State.SUCCEEDED, State.CANCELLED}
     for storage in stores:

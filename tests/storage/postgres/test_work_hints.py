@@ -22,7 +22,7 @@ from windlass._storage.postgres.io.presence import ACQUIRE
 from windlass._system.seams import monotonic
 from windlass.testing.conformance.steps import a_job, add, happened, started
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 LONG_POLL = 600
 """Seconds: no worker of these tests finds a job by its poll."""
 

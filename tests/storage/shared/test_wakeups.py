@@ -32,7 +32,7 @@ from windlass._storage.sqlite.io.wakeups import SqliteWakeups
 from windlass.testing.conformance.steps import a_job, add, happened, keyed, started
 from windlass.testing.conformance.storage import Ear
 
-PATIENCE, QUIET = 10.0, 0.1
+PATIENCE, QUIET = 30.0, 0.1
 
 
 class Ears:

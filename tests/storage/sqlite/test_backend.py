@@ -747,6 +747,6 @@ async def test_a_promotion_of_nothing_takes_no_write_lock(
     await add(storage, a_job(), a_job(delay=timedelta(days=1)))
     stranger = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
     stranger.execute("BEGIN IMMEDIATE")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await storage.maintenance.promote(100) == 0
     stranger.close()

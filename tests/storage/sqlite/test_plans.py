@@ -203,7 +203,7 @@ HOT = {
         "edges: edges_after",
         "parts: sqlite_autoindex_parts_1",
     ],
-    ("flows.sql", "place"): [f"jobs: {PRIMARY}"],
+    ("flows.sql", "place"): [f"jobs: {PRIMARY}", "jobs: jobs_settled"],
     ("flows.sql", "places"): [f"parts: {PRIMARY}", f"flows: {PRIMARY}"],
     ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
     ("queues.sql", "forgivable"): ["queues: queues_cooled"],

@@ -20,7 +20,7 @@ from windlass._storage.sqlite.admin.find import find
 from windlass.errors import StorageError
 from windlass.testing.conformance.steps import a_job, add, started
 
-LONG = 5.0
+LONG = 30.0
 """Seconds after which a read ends that nobody has let go on."""
 
 

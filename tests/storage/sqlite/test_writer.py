@@ -381,7 +381,7 @@ async def test_an_op_abandoned_at_its_deadline_is_never_executed(
     stranger = connect(files.path)
     stranger.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreBusy, match=r"jobs\.db has been locked by another process for \d+\.\d"):
-        await writer.submit(insert("late"), timeout=timedelta(milliseconds=20))
+        await writer.submit(insert("late"), timeout=timedelta(milliseconds=200))
     patient = writer.submit(insert("patient"))
     stranger.execute("ROLLBACK")
     disconnect(stranger)

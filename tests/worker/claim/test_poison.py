@@ -54,7 +54,7 @@ async def test_ten_neighbours_of_a_job_that_kills_its_worker_three_times_all_suc
             while not codes or codes[-1] == -signal.SIGKILL:
                 codes.append(await worker(env))
         assert codes == [-signal.SIGKILL] * DEATHS + [0]
-        assert [await job.result(timeout=1) for job in neighbours] == [*range(NEIGHBOURS)]
+        assert [await job.result(timeout=30) for job in neighbours] == [*range(NEIGHBOURS)]
         record = await culprit.refresh()
         assert record.state is State.FAILED
         assert record.error is not None

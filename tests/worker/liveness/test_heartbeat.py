@@ -195,7 +195,7 @@ class AnotherWorker:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -128,7 +128,7 @@ async def test_a_loop_on_a_thread_goes_on_while_this_one_is_blocked() -> None:
         await run_every(timedelta(milliseconds=1), tick, stop=stop, what="ticking")
 
     aside = start_loop_thread("ticker", main)
-    assert enough.wait(5)  # which blocks this loop
+    assert enough.wait(30)  # which blocks this loop
     await aside.stop()
     count = len(ticks)
     assert threading.get_ident() not in ticks
@@ -167,5 +167,5 @@ async def test_stopping_does_not_wait_for_the_interval(interval: timedelta) -> N
         await run_every(interval, step, stop=stop, what="waiting")
 
     aside = start_loop_thread("waiting", main)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await aside.stop()

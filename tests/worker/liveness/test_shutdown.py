@@ -227,7 +227,7 @@ async def test_a_thread_that_will_not_end_is_released_and_the_worker_leaves() ->
         @app.task(name="job")
         def stuck(ctx: Context) -> None:
             started.set()
-            go.wait(10)
+            go.wait(60)
 
         worker = await make_worker(app, simulated=False)
         running = asyncio.ensure_future(worker.run())
@@ -237,7 +237,7 @@ async def test_a_thread_that_will_not_end_is_released_and_the_worker_leaves() ->
         (body,) = worker.engine.runner.bodies.values()
         worker.stop()
         worker.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await running
         assert run  # its token says so
         record = await enqueued.refresh()
@@ -253,7 +253,7 @@ async def test_a_thread_that_heeds_its_token_ends_within_the_interrupt() -> None
 
         @app.task(name="job")
         def heeds(ctx: Context) -> None:
-            assert ctx.cancelled.wait(10)
+            assert ctx.cancelled.wait(60)
             raise RuntimeError("stopped half-way")
 
         worker = await make_worker(app, simulated=False)
@@ -261,7 +261,7 @@ async def test_a_thread_that_heeds_its_token_ends_within_the_interrupt() -> None
         enqueued = await heeds.enqueue()
         await until(lambda: worker.engine.runner.active)
         worker.stop()
-        async with asyncio.timeout(4):
+        async with asyncio.timeout(30):
             await running
         record = await enqueued.refresh()
         assert (record.state, record.attempt, record.error) == (State.WAITING, 0, None)
@@ -623,7 +623,7 @@ async def test_a_worker_that_uses_too_much_memory_stops_to_be_replaced() -> None
     async with Windlass("memory://") as app:
         worker = await make_worker(app, simulated=False, max_megabytes=1)
         with logged() as lines:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert await worker.run() is StopReason.WORN_OUT
         assert lines.having("max_megabytes=1")
 
@@ -666,7 +666,7 @@ async def test_the_block_of_a_worker_runs_jobs_and_then_ends_it() -> None:
 
         async with app.worker(slots=3) as worker:
             assert isinstance(worker, Worker)
-            assert await (await job.enqueue()).result(timeout=5) == 42
+            assert await (await job.enqueue()).result(timeout=30) == 42
         assert worker.reason is StopReason.ASKED
         assert await row_states(app) == [WorkerState.GONE]
 

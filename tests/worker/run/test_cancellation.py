@@ -348,7 +348,7 @@ async def test_a_running_function_sees_the_request_in_its_token() -> None:
         await until(lambda: worker.engine.runner.active)
         assert await enqueued.cancel() is CancelAnswer.REQUESTED
         with pytest.raises(JobCancelled):
-            await enqueued.result(timeout=5)
+            await enqueued.result(timeout=30)
         worker.stop()
         await running
 
@@ -359,7 +359,7 @@ async def test_asking_a_function_again_sets_its_token_again() -> None:
 
         @it.app.task(name="job")
         def job() -> None:
-            go.wait(5)
+            go.wait(30)
 
         await job.enqueue()
         claim = await started(it)
@@ -378,7 +378,7 @@ async def test_a_function_that_returns_in_spite_of_the_request_has_succeeded() -
 
         @it.app.task(name="job")
         def job(ctx: Context) -> str:
-            go.wait(5)
+            go.wait(30)
             return "done" if ctx.cancelled else "not asked"
 
         enqueued = await job.enqueue()
@@ -397,7 +397,7 @@ async def test_a_function_that_raises_after_the_request_is_cancelled() -> None:
 
         @it.app.task(name="job")
         def job() -> None:
-            go.wait(5)
+            go.wait(30)
             raise ValueError("x")
 
         enqueued = await job.enqueue()

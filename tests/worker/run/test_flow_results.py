@@ -58,7 +58,7 @@ async def test_a_job_adds_a_flow_that_reads_its_own_results(executor: str) -> No
             run = await app.start(flow)
             record = await run.wait(20)
             total = app.job(await run.result(planned))
-            assert await total.result(1) == sum(range(4))
+            assert await total.result(30) == sum(range(4))
     assert (record.state, record.succeeded) == (FlowState.SUCCEEDED, 7)
 
 

@@ -117,7 +117,7 @@ async def test_a_note_from_a_thread_is_stored() -> None:
         @it.app.task(name="job")
         def job(ctx: Context) -> None:
             ctx.progress(0.25, "quarter")
-            go.wait(5)
+            go.wait(30)
 
         enqueued = await job.enqueue()
         stepping = asyncio.ensure_future(it.engine.step())

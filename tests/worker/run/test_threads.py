@@ -53,7 +53,7 @@ async def test_the_pool_grows_with_demand_and_no_further() -> None:
     together = threading.Barrier(5)
 
     def meet() -> int:
-        together.wait(5)
+        together.wait(30)
         return threading.get_ident()
 
     for _ in range(3):
@@ -68,7 +68,7 @@ async def test_a_thread_that_works_is_not_taken_for_an_idle_one() -> None:
     threads = ThreadPool()
     assert await ran(threads, lambda: 1) == 1
     together = threading.Barrier(2)
-    await asyncio.gather(*(ran(threads, lambda: together.wait(5)) for _ in range(2)))
+    await asyncio.gather(*(ran(threads, lambda: together.wait(30)) for _ in range(2)))
     threads.close()
 
 
@@ -77,7 +77,7 @@ async def test_closing_lets_busy_threads_end_with_their_function() -> None:
     go, thread = threading.Event(), None
 
     def wait() -> threading.Thread:
-        go.wait(5)
+        go.wait(30)
         return threading.current_thread()
 
     pending = threads.submit(HERE, wait)
@@ -103,7 +103,7 @@ def test_a_function_that_outlives_its_loop_causes_no_error() -> None:
     go, ended = threading.Event(), threading.Event()
 
     def outlive() -> None:
-        go.wait(5)
+        go.wait(30)
         ended.set()
 
     async def leave() -> None:
@@ -113,7 +113,7 @@ def test_a_function_that_outlives_its_loop_causes_no_error() -> None:
 
     asyncio.run(leave())
     go.set()
-    assert ended.wait(5)
+    assert ended.wait(30)
 
 
 # --- time-outs and slots -------------------------------------------------------------------------
@@ -125,7 +125,7 @@ async def test_a_function_past_its_timeout_is_retried_and_keeps_its_slot_until_i
 
         @it.app.task(name="job", timeout=0.01)
         def stuck() -> None:
-            go.wait(5)
+            go.wait(30)
 
         job = await it.run(stuck.call())
         assert (job.state, job.attempt) == (State.WAITING, 1)
@@ -143,7 +143,7 @@ async def test_a_function_that_keeps_its_slot_is_named_and_loudly_when_it_was_th
 
         @it.app.task(name="job", timeout=0.01)
         def stuck() -> None:
-            go.wait(5)
+            go.wait(30)
 
         with logged() as lines:
             first = await it.run(stuck.call())
@@ -240,7 +240,7 @@ async def test_stuck_threads_never_let_a_worker_run_more_than_its_slots() -> Non
         def stuck() -> None:
             running.append(1)
             most.append(len(running))
-            go.wait(5)
+            go.wait(30)
             running.pop()
 
         await it.app.enqueue_many([stuck.call() for _ in range(4)])
@@ -260,7 +260,7 @@ async def test_a_function_can_see_that_its_time_is_up() -> None:
 
         @it.app.task(name="job", timeout=0.01)
         def patient(ctx: Context) -> None:
-            told.append(ctx.cancelled.wait(5))
+            told.append(ctx.cancelled.wait(30))
 
         await it.run(patient.call())
         await until(lambda: told)
@@ -276,7 +276,7 @@ async def test_a_stuck_thread_that_raises_in_the_end_causes_no_error() -> None:
 
         @it.app.task(name="job", timeout=0.01)
         def stuck() -> None:
-            go.wait(5)
+            go.wait(30)
             raise ValueError("too late")
 
         await it.run(stuck.call())
@@ -300,7 +300,7 @@ async def test_a_timeout_that_meets_the_end_of_the_function_counts_as_done() -> 
         (body,) = it.engine.runner.bodies.values()
         await asyncio.sleep(0)
         # The loop is held until both the answer and the end of the time are due.
-        assert started.wait(5)
+        assert started.wait(30)
         deadline = asyncio.get_running_loop().time() + 0.1
         while asyncio.get_running_loop().time() < deadline:
             pass
@@ -335,7 +335,7 @@ async def test_ten_slow_functions_run_at_the_same_time() -> None:
 
         @it.app.task(name="job")
         def meet() -> None:
-            together.wait(5)
+            together.wait(30)
 
         jobs = await it.app.enqueue_many([meet.call() for _ in range(10)])
         assert await it.engine.step() == 10

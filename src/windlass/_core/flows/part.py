@@ -29,6 +29,7 @@ __all__ = [
     "MemberEnd",
     "PartStanding",
     "Tidings",
+    "coming_back",
     "decide",
     "ended_as",
     "firsts_of",
@@ -183,6 +184,20 @@ def tidings(
     return Tidings(over, decision is Decision.STOP or added_broken, decision is Decision.SKIP)
 
 
+def coming_back(decision: Decision) -> Sequence[MemberEnd]:
+    """Return which of its ended jobs a part blocks again, before it does anything else.
+
+    Stopped jobs come back to be skipped, too: they count as failures, and nothing failed.
+    """
+    match decision:
+        case Decision.WAIT | Decision.OPEN:
+            return (MemberEnd.STOPPED, MemberEnd.SKIPPED)
+        case Decision.SKIP:
+            return (MemberEnd.STOPPED,)
+        case Decision.STOP:
+            return ()
+
+
 def is_due(
     kind: PartKind, when: When, gate: Gate, counts: Counts, *, cancelled: bool = False
 ) -> bool:
@@ -190,8 +205,7 @@ def is_due(
     decision = decide(kind, when, gate, cancelled=cancelled)
     if counts.blocked and decision is not Decision.WAIT:
         return True
-    back = counts.stopped + counts.skipped
-    return bool(back) and decision in (Decision.WAIT, Decision.OPEN)
+    return any(getattr(counts, end) for end in coming_back(decision))
 
 
 class PartStanding(NamedTuple):

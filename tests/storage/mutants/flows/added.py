@@ -80,6 +80,17 @@ class CancelledFlowsGrow(ApplyRules):
         self._following += [(job, part) for job in then]
 
 
+@fails(FlowAddedConformance.test_an_added_job_that_comes_back_keeps_its_delay_and_its_expiry)
+class ForgetsTimings(MemoryDatabase):
+    """An added job that comes back starts at once, and never expires."""
+
+    def unblock(self, row: JobRow, since: datetime, now: datetime) -> None:
+        super().unblock(row, since, now)
+        if row.flow is not None and row.flow.added:
+            row.expire(None)
+            self.stand(row, since, now)
+
+
 @fails(FlowAddedConformance.test_the_follow_up_of_a_failure_is_no_member)
 class FollowUpsAreMembers(ApplyRules):
     """What follows a failure belongs to the flow."""

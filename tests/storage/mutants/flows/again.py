@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from tests.storage.mutants.table import fails
-from windlass._core.flows.part import Tidings
+from windlass._core.flows.part import Decision, MemberEnd, Tidings
 from windlass._storage.memory.admin.actions import MemoryActions
-from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow
+from windlass._storage.memory.flows.rows import FlowRows, MemoryFlow, MemoryPart
 from windlass._storage.memory.flows.settle import FlowRules
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
@@ -21,6 +21,19 @@ class RetriesLater(FlowRules):
 
     def reopen(self, flow: MemoryFlow, now: datetime) -> None:
         """Leave it to a later write."""
+
+
+@fails(FlowAgainConformance.test_a_stopped_member_that_is_not_needed_lets_a_retried_flow_succeed)
+class StaysStopped(FlowRules):
+    """A stopped member that is not needed any more counts as a failure for ever."""
+
+    def _block_again(self, part: MemoryPart, row: JobRow, now: datetime) -> None:
+        if part.decision is not Decision.SKIP:
+            super()._block_again(part, row, now)
+            return
+        part.count(row.seq, MemberEnd.STOPPED, -1)
+        part.count(row.seq, MemberEnd.CANCELLED, 1)
+        self._db.flows.spread(part, now)
 
 
 @fails(FlowAgainConformance.test_a_flow_does_not_run_if_others_hold_the_keys_of_its_members)

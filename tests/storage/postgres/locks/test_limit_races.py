@@ -77,5 +77,5 @@ async def test_the_limits_of_a_claim_that_does_not_hold_are_not_locked(
     async with outside.transaction():
         await outside.execute("SELECT lock_limits('{b}')")
         ends = [succeed(job, by="w1", result=None) for job in (kept, lost)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await storage.jobs.apply(ends)

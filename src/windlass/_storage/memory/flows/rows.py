@@ -117,11 +117,15 @@ class MemoryPart(msgspec.Struct, eq=False, kw_only=True):
         self.counts.add(ended, by)
         self.counts.add("open", -by)
         if ended is MemberEnd.STOPPED or ended is MemberEnd.SKIPPED:
-            held = self.stopped if ended is MemberEnd.STOPPED else self.skipped
+            held = self.settled(ended)
             if by > 0:
                 held[seq] = None
             else:
                 del held[seq]
+
+    def settled(self, ended: MemberEnd) -> dict[int, None]:
+        """Return the members that were stopped, or skipped."""
+        return self.stopped if ended is MemberEnd.STOPPED else self.skipped
 
     def discard(self) -> None:
         """Count a failed member as cancelled: it was discarded."""

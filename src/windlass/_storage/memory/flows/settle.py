@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from windlass._core.flows.flow import FlowState
-from windlass._core.flows.part import Decision, MemberEnd
+from windlass._core.flows.part import Decision, MemberEnd, coming_back
 from windlass._core.job.state import State
 from windlass._storage.memory.flows.rows import MemoryFlow, MemoryPart
 from windlass._storage.memory.io.database import MemoryDatabase
@@ -45,8 +45,8 @@ class FlowRules:
     def settle_part(self, part: MemoryPart, limit: int, now: datetime) -> int:
         """Do what the part's numbers say with up to ``limit`` of its jobs."""
         decision = part.decision
-        if decision in (Decision.WAIT, Decision.OPEN) and (part.stopped or part.skipped):
-            back = [*part.stopped, *part.skipped][:limit]
+        back = [seq for end in coming_back(decision) for seq in part.settled(end)][:limit]
+        if back:
             for seq in back:
                 self._block_again(part, self._db.rows[seq], now)
             return len(back)

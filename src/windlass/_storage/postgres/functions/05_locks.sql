@@ -48,14 +48,16 @@
 -- rows (`count_members`): it waits for the counts of their parts, then, only where a part has something
 -- new to tell, for their flows. It holds these until its end and waits for nothing any more. So nothing
 -- that holds a flow waits for a part or for a job. A flow that is added from outside (`add_to_flow`) takes
--- the running flow's row alone, as its first, and stores new rows under it. A start holds no flow but its own: one that
--- must give its key up is cancelled before, in a transaction of its own (`give_flow_key_up`). A transaction that may not wait there, because it
--- counts twice (a claim beside ends, a worker that leaves), stays open for long (a user's), or stores
--- other jobs (an expired holder of a key), writes down what ended (`member_ends`); `fold_ends` counts
--- that later. Settling and folding take flows, parts and jobs with SKIP LOCKED alone, and so may
--- follow anything: claims and ends call them under the rows that they hold. What another transaction has
--- is left to the next call. Keys are an exception: they are waited for 20 ms, which is below the time
--- after which a deadlock is looked for.
+-- the running flow's row alone, as its first, and stores new rows under it. A start holds no flow but its
+-- own: one that must give its key up is cancelled before, in a transaction of its own
+-- (`give_flow_key_up`). A transaction that may not wait there, because it counts twice (a claim beside
+-- ends, a worker that leaves), stays open for long (a user's), or stores other jobs (an expired holder of
+-- a key), writes down what ended (`member_ends`); `fold_ends` counts that later. Settling and folding take
+-- flows, parts and jobs with SKIP LOCKED alone, and so may follow anything: claims and ends call them
+-- under the rows that they hold. What another transaction has is left to the next call. The end of a
+-- part's last job places the jobs of the next part likewise, without marking it first (`open_next`): it
+-- has the flow by then, and takes that part's counts and jobs if they are free. Keys are an exception:
+-- they are waited for 20 ms, which is below the time after which a deadlock is looked for.
 --
 -- WHY NO DEADLOCK. 1 to 4 are taken in one total order (mode and number), before any row, so no
 -- circle consists of these alone. A circle through a row needs a transaction that holds the row and

@@ -24,11 +24,14 @@ LANGUAGE sql IMMUTABLE AS $$
                 ELSE p_number - p_first * (1::bigint << 21) END
 $$;
 
--- Whether jobs of a part are to be placed, ended or blocked again. p_back: stopped and skipped ones.
-CREATE OR REPLACE FUNCTION is_part_due(p_decision integer, p_blocked integer, p_back integer)
-RETURNS boolean
+-- Whether jobs of a part are to be placed, ended or blocked again. Stopped ones come back to be skipped, too:
+-- they count as failures, and nothing failed.
+CREATE OR REPLACE FUNCTION is_part_due(
+    p_decision integer, p_blocked integer, p_stopped integer, p_skipped integer
+) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT (p_blocked > 0 AND p_decision <> 0) OR (p_back > 0 AND p_decision < 2)
+    SELECT (p_blocked > 0 AND p_decision <> 0) OR (p_stopped > 0 AND p_decision <> 2)
+        OR (p_skipped > 0 AND p_decision < 2)
 $$;
 
 -- A flow that runs again holds its key again, unless another one does by now. The wait is short: the
@@ -168,7 +171,31 @@ BEGIN
      WHERE p.flow = p_flow AND p.number = ANY (v_touched) AND c.part = p.id AND c.total > 0
        AND p.due <> is_part_due(
                decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, v_cancelled),
-               c.blocked, c.stopped + c.skipped);
+               c.blocked, c.stopped, c.skipped);
+END $$;
+
+-- Parts have something new to tell, or flows that are to join theirs: lock their flows, and pass it on.
+CREATE OR REPLACE FUNCTION tell_parts(p_parts bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow record;
+BEGIN
+    PERFORM 1 FROM flows f
+      WHERE f.number = ANY (ARRAY(SELECT p.flow FROM parts p WHERE p.id = ANY (p_parts)))
+      ORDER BY f.number FOR UPDATE;
+    IF EXISTS (SELECT 1 FROM added_flows a WHERE a.part = ANY (p_parts)) THEN
+        p_parts := p_parts || join_added_flows(p_parts, p_now);
+    END IF;
+    FOR v_flow IN
+        SELECT p.flow, array_agg(p.number) AS numbers FROM parts p WHERE p.id = ANY (p_parts)
+         GROUP BY p.flow ORDER BY p.flow
+    LOOP
+        PERFORM spread_parts(v_flow.flow, v_flow.numbers, p_now);
+        -- What came into a flow that was cancelled meanwhile is reached, too.
+        UPDATE flows f SET attend_at = '-infinity'
+         WHERE f.number = v_flow.flow AND f.cancelled AND f.state = 0
+           AND f.attend_at IS DISTINCT FROM '-infinity';
+    END LOOP;
 END $$;
 
 -- Count members that ended, came back, were placed or joined: arrays side by side, one entry per job,
@@ -189,7 +216,6 @@ DECLARE
     v_parts bigint[];
     v_left bigint[] := '{}';
     v_tell bigint[];
-    v_flow record;
     v_flows bigint[];
     v_noted record;
 BEGIN
@@ -290,23 +316,107 @@ BEGIN
     IF v_tell IS NULL THEN
         RETURN v_left;
     END IF;
-    PERFORM 1 FROM flows f
-      WHERE f.number = ANY (ARRAY(SELECT p.flow FROM parts p WHERE p.id = ANY (v_tell)))
-      ORDER BY f.number FOR UPDATE;
-    IF EXISTS (SELECT 1 FROM added_flows a WHERE a.part = ANY (v_tell)) THEN
-        v_tell := v_tell || join_added_flows(v_tell, p_now);
-    END IF;
-    FOR v_flow IN
-        SELECT p.flow, array_agg(p.number) AS numbers FROM parts p WHERE p.id = ANY (v_tell)
-         GROUP BY p.flow ORDER BY p.flow
-    LOOP
-        PERFORM spread_parts(v_flow.flow, v_flow.numbers, p_now);
-        -- What came into a flow that was cancelled meanwhile is reached, too.
-        UPDATE flows f SET attend_at = '-infinity'
-         WHERE f.number = v_flow.flow AND f.cancelled AND f.state = 0
-           AND f.attend_at IS DISTINCT FROM '-infinity';
-    END LOOP;
+    PERFORM tell_parts(v_tell, p_now);
     RETURN v_left;
+END $$;
+
+-- Place up to p_limit blocked jobs of a part that is open: in the order of the flow's start, unless an
+-- instant or a delay was asked for. One that has run before is not delayed again. Those with limits are left
+-- to the next claim to put into their lanes. The caller has locked the flow and the counts of the part, and
+-- counts them. Returns the jobs. They are as open as before: the part has nothing to tell.
+CREATE OR REPLACE FUNCTION place_blocked(
+    p_part bigint, p_started timestamptz, p_limit integer, p_now timestamptz
+) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_seqs bigint[];
+BEGIN
+    WITH placed AS (
+        UPDATE jobs j
+           SET due = CASE WHEN j.attempt > 0 OR (j.delay IS NULL AND j.due = j.created_at)
+                          THEN p_started ELSE coalesce(after(p_now, j.delay), j.due) END,
+               ready = CASE WHEN j.gates IS NULL
+                                 AND (j.attempt > 0
+                                      OR coalesce(after(p_now, j.delay), j.due) <= p_now)
+                            THEN 1 ELSE 0 END,
+               expires_at = after(p_now, j.expires)
+         -- BETWEEN: not by the index of all blocked jobs.
+         WHERE j.seq = ANY (ARRAY(SELECT b.seq FROM jobs b
+                                   WHERE b.part = p_part AND b.ready BETWEEN 4 AND 4
+                                   ORDER BY b.part, b.ready, b.seq LIMIT p_limit
+                                     FOR UPDATE SKIP LOCKED))
+        RETURNING j.seq
+    )
+    SELECT coalesce(array_agg(p.seq), '{}') INTO v_seqs FROM placed p;
+    RETURN v_seqs;
+END $$;
+
+-- Let the parts that wait for p_part know that all of its jobs have succeeded. Where that opens one part with
+-- jobs, 100 at most, they are placed at once. The answer: those; NULL: there is more to tell, nothing was
+-- done, and `tell_parts` is to be called. The caller has locked the counts of p_part.
+CREATE OR REPLACE FUNCTION open_next(p_part bigint, p_now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_flow bigint;
+    v_started timestamptz;
+    v_told boolean;
+    v_numbers integer[];
+    v_next bigint;
+    v_blocked integer;
+    v_seqs bigint[] := '{}';
+BEGIN
+    SELECT f.number, f.created_at INTO v_flow, v_started FROM flows f
+     WHERE f.number = (SELECT p.flow FROM parts p WHERE p.id = p_part)
+       AND NOT f.cancelled AND NOT f.sealed AND f.retry_rank IS NULL
+       FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- One that still waits for others decides, and tells, what it did before.
+    WITH learnt AS (
+        UPDATE parts p
+           SET told_over = p.told_over OR p.id = p_part,
+               waiting = p.waiting - (p.id <> p_part)::integer
+         WHERE p.flow = v_flow
+           AND p.number = ANY ((
+                   SELECT x.feeds || x.number FROM parts x
+                    WHERE x.id = p_part AND x.kind = 0 AND x.counts_for IS NULL
+                      AND x.adding = 0 AND x.added_broken = 0
+                      AND NOT x.told_over AND NOT x.told_broken AND NOT x.told_unneeded
+                      AND NOT EXISTS (SELECT 1 FROM added_flows a WHERE a.part = p_part))::integer[])
+        RETURNING p.id, p.number, p.id <> p_part AND p.waiting = 0 AS free,
+                  p.kind = 0 AND NOT p.failed AND p.broken = 0 AND p.unneeded = 0 AND NOT p.due AS opens
+    )
+    SELECT count(*) > 0, array_agg(l.number) FILTER (WHERE l.free),
+           CASE WHEN count(*) FILTER (WHERE l.free) = 1
+                THEN min(l.id) FILTER (WHERE l.free AND l.opens) END
+      INTO v_told, v_numbers, v_next FROM learnt l;
+    IF NOT v_told THEN
+        RETURN NULL;
+    END IF;
+    IF v_next IS NOT NULL THEN
+        -- Jobs whose joining is noted only are not counted yet.
+        UPDATE part_counts c SET blocked = 0
+          FROM (SELECT n.part, n.blocked FROM part_counts n
+                 WHERE n.part = v_next AND n.total > 0 AND n.blocked <= 100
+                   AND n.stopped = 0 AND n.skipped = 0
+                   AND NOT EXISTS (SELECT 1 FROM member_ends m WHERE m.part = n.part)
+                   FOR UPDATE SKIP LOCKED) AS was
+         WHERE c.part = was.part
+        RETURNING was.blocked INTO v_blocked;
+        IF v_blocked > 0 THEN
+            v_seqs := place_blocked(v_next, v_started, v_blocked, p_now);
+            IF cardinality(v_seqs) < v_blocked THEN
+                -- Others have the rest.
+                UPDATE part_counts c SET blocked = v_blocked - cardinality(v_seqs)
+                 WHERE c.part = v_next;
+            END IF;
+        END IF;
+    END IF;
+    IF v_numbers IS NOT NULL AND (v_blocked IS NULL OR v_blocked > cardinality(v_seqs)) THEN
+        PERFORM spread_parts(v_flow, v_numbers, p_now);
+    END IF;
+    RETURN v_seqs;
 END $$;
 
 -- Count ends that were left behind (`member_ends`). Waits for nothing.

@@ -1,29 +1,32 @@
 -- Giving ready jobs to workers.
 
--- Where a member stands, for `extras_of`. A function of its own: with a subquery in it that one would be
--- called for every job, in place of being put into the statement.
-CREATE OR REPLACE FUNCTION place_of(p_part bigint, p_added boolean) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT concat_ws(' ', replace(p.flow_id::text, '-', ''), p.number,
-                             CASE WHEN p_added THEN 'added' END)
-              FROM parts p WHERE p.id = p_part);
-END $$;
+-- Where a part stands, for `extras_of`.
+CREATE OR REPLACE FUNCTION part_place(p_flow uuid, p_number integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT replace(p_flow::text, '-', '') || ' ' || p_number::text
+$$;
 
 -- What few jobs carry, for `claim_jobs`; NULL for one that carries nothing. The last of a member: its
--- flow's id, the number of its part, and whether it was added.
-CREATE OR REPLACE FUNCTION extras_of(j jobs) RETURNS text[]
+-- place, and whether it was added. p_place: the flow's id and the number of the part. Most members carry
+-- nothing else: theirs is one array of constants. With a subquery in it this function would be called for
+-- every job, in place of being put into the statement: so the caller looks up the places, once per part.
+CREATE OR REPLACE FUNCTION extras_of(j jobs, p_place text) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN coalesce(j.error_kind, j.correlation_id, j.principal, j.tenant, j.trace,
                               j.tags, j.backoff, j.on_failure, j.on_lost) IS NOT NULL
-                     OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo OR j.part IS NOT NULL
-                THEN ARRAY[j.lost::text, CASE WHEN j.solo THEN '1' END, us_of(j.missed_at)::text,
+                     OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo
+                THEN ARRAY[j.lost::text, CASE WHEN j.solo THEN '1' END,
+                           CASE WHEN j.missed_at IS NOT NULL THEN us_of(j.missed_at)::text END,
                            j.backoff, j.error_kind, j.error_message, j.tenant, j.principal,
                            j.correlation_id, j.trace, j.tags]
                      || CASE WHEN j.part IS NOT NULL
-                             THEN ARRAY[j.on_failure, j.on_lost, place_of(j.part, j.added)]
+                             THEN ARRAY[j.on_failure, j.on_lost,
+                                        CASE WHEN j.added THEN p_place || ' added' ELSE p_place END]
                              WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
                              WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
+                WHEN j.part IS NOT NULL
+                THEN ARRAY['0', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                           CASE WHEN j.added THEN p_place || ' added' ELSE p_place END]
            END
 $$;
 
@@ -73,7 +76,8 @@ END $$;
 -- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
 -- p_locks: false in a transaction that has locked jobs before. No lock may be waited for then. The caller
 -- has taken those of the limits p_held (NULL: none) and of the queues p_counted, as `claim_locks` says;
--- jobs that need others are left to the next claim.
+-- jobs that need others are left to the next claim. p_settles: false if the transaction has settled what it
+-- can before.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -82,7 +86,8 @@ END $$;
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
     p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0,
-    p_locks boolean DEFAULT true, p_held text[] DEFAULT NULL, p_counted text[] DEFAULT NULL
+    p_locks boolean DEFAULT true, p_held text[] DEFAULT NULL, p_counted text[] DEFAULT NULL,
+    p_settles boolean DEFAULT true
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -111,6 +116,8 @@ DECLARE
     v_started bigint[];
     v_merged boolean;
     v_keyed boolean;
+    v_parts bigint[];
+    v_places text[];
     v_claimed bigint[] := '{}';
     v_visited record;
     v_solo record;
@@ -168,7 +175,7 @@ BEGIN
         v_held := p_held;
         v_counted := p_counted;
     END IF;
-    IF v_flows AND has_due_parts(v_now) THEN
+    IF p_settles AND v_flows AND has_due_parts(v_now) THEN
         PERFORM settle_some(500, v_now);
     END IF;
 
@@ -246,6 +253,9 @@ BEGIN
                 v_next := v_now;
                 CONTINUE;
             END IF;
+            SELECT array_agg(p.id), array_agg(part_place(p.flow_id, p.number))
+              INTO v_parts, v_places FROM parts p
+             WHERE p.id = ANY (ARRAY(SELECT j.part FROM jobs j WHERE j.seq = ANY (v_take)));
             v_void := members_cancelled(v_take);
             IF v_void <> '{}' THEN
                 PERFORM end_waiting(v_void, 4, NULL, v_now, true);
@@ -279,6 +289,7 @@ BEGIN
             v_take := '{}';
             v_priorities := '{}';
             v_dues := '{}';
+            v_parts := NULL;
             LOOP
                 SELECT v_take || coalesce(array_agg(c.seq) FILTER (WHERE NOT c.late), '{}'),
                        CASE WHEN v_look.laned THEN v_priorities
@@ -286,16 +297,20 @@ BEGIN
                        CASE WHEN v_look.laned THEN v_dues
                            || coalesce(array_agg(c.due) FILTER (WHERE NOT c.late), '{}') END,
                        array_agg(c.seq) FILTER (WHERE c.late),
-                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false)
-                  INTO v_take, v_priorities, v_dues, v_late, v_keyed
-                  FROM (SELECT j.seq, j.priority, j.due, j.key_window,
+                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false),
+                       v_parts || array_agg(c.part) FILTER (WHERE c.part IS NOT NULL)
+                  INTO v_take, v_priorities, v_dues, v_late, v_keyed, v_parts
+                  FROM (SELECT j.seq, j.priority, j.due, j.part, j.key_window,
                                coalesce(j.expires_at <= v_now, false) AS late
                           FROM jobs j
                          WHERE j.queue = v_queue AND j.ready = 1 AND j.seq <> ALL (v_take)
                          ORDER BY j.priority, j.due, j.seq
                          LIMIT v_room - cardinality(v_take) FOR UPDATE SKIP LOCKED) AS c;
-                IF v_flows THEN
-                    v_void := members_cancelled(v_take);
+                IF v_parts IS NOT NULL THEN
+                    SELECT array_agg(p.id), array_agg(part_place(p.flow_id, p.number)),
+                           CASE WHEN EXISTS (SELECT 1 FROM flows f WHERE f.cancelled AND f.state = 0)
+                                THEN members_cancelled(v_take) ELSE '{}' END
+                      INTO v_parts, v_places, v_void FROM parts p WHERE p.id = ANY (v_parts);
                     IF v_void <> '{}' THEN
                         -- The cancel of their flow has not reached them yet.
                         PERFORM end_waiting(v_void, 4, NULL, v_now, true);
@@ -346,9 +361,15 @@ BEGIN
                  WHERE j.seq = ANY (v_take);
             END IF;
             v_take := v_take || v_started;
+            IF v_flows THEN
+                SELECT array_agg(p.id), array_agg(part_place(p.flow_id, p.number))
+                  INTO v_parts, v_places FROM parts p
+                 WHERE p.id = ANY (ARRAY(SELECT j.part FROM jobs j WHERE j.seq = ANY (v_take)));
+            END IF;
             RETURN QUERY
             SELECT j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
-                   j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority
+                   j.due, j.timeout, j.queue, j.task, j.payload,
+                   extras_of(j, v_places[array_position(v_parts, j.part)]), j.priority
               FROM jobs j WHERE j.seq = ANY (v_take);
         ELSIF v_take <> '{}' THEN
             RETURN QUERY
@@ -358,7 +379,8 @@ BEGIN
                    cancel_requested = false, progress = NULL, progress_note = NULL
              WHERE j.seq = ANY (v_take)
             RETURNING j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
-                      j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority;
+                      j.due, j.timeout, j.queue, j.task, j.payload,
+                      extras_of(j, v_places[array_position(v_parts, j.part)]), j.priority;
             IF p_solo THEN
                 PERFORM charge_gates(j.gates, j.costs, j.seq, j.claim_number, us_of(v_now))
                    FROM jobs j WHERE j.seq = ANY (v_take) AND j.gates IS NOT NULL;
@@ -424,8 +446,9 @@ END $$;
 -- halves apart.
 --
 -- Else the first row is about the ends: seq NULL; number 1; attempt 1 if they may make other jobs ready,
--- by a limit or their queue; due, the store's now; extras, the verdicts and behind them the verbs (NULL:
--- all were applied). The others are those of `claim_jobs`.
+-- by a limit, their queue or their flow; timeout, the only job that they make ready, where it is known; due,
+-- the store's now; extras, the verdicts and behind them the verbs (NULL: all were applied). The others are
+-- those of `claim_jobs`.
 CREATE OR REPLACE FUNCTION end_and_claim(
     p_at timestamptz, p_durable boolean, p_seqs bigint[], p_number integer, p_by text, p_result bytea,
     p_worker text, p_queues text[], p_limits integer[], p_total integer, p_known integer,
@@ -460,6 +483,8 @@ BEGIN
     SELECT a.* INTO v_ends
       FROM apply_successes(v_now, p_durable, p_seqs, p_number, p_by, p_result) AS a;
     IF v_ends.placed THEN
+        timeout := CASE WHEN attempt = 0 AND cardinality(v_ends.opened) = 1 AND v_ends.opened[1] > 0
+                        THEN v_ends.opened[1] END;
         attempt := 1;
     END IF;
     number := 1;
@@ -468,5 +493,6 @@ BEGIN
     RETURN NEXT;
     RETURN QUERY
     SELECT c.* FROM claim_jobs(coalesce(p_at, clock_timestamp()), p_worker, p_queues, p_limits, p_total,
-                               false, p_known, p_head_start, false, v_needs.limits, v_counted) AS c;
+                               false, p_known, p_head_start, false, v_needs.limits, v_counted,
+                               v_ends.placed IS DISTINCT FROM false) AS c;
 END $$;

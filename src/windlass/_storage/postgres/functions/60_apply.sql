@@ -280,9 +280,12 @@ BEGIN
             UPDATE jobs j
                SET part = a.part, added = true,
                    ready = CASE WHEN p_blocked THEN 4 ELSE j.ready END,
-                   expires = CASE WHEN p_blocked THEN span_us(j.created_at, j.expires_at) END,
+                   -- They count again from the turn of a job that comes back.
+                   delay = CASE WHEN a.due IS NULL THEN a.delay END,
+                   expires = span_us(j.created_at, j.expires_at),
                    expires_at = CASE WHEN NOT p_blocked THEN j.expires_at END
-              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part,
+              FROM (SELECT (l.job ->> 'id')::uuid AS id, f.part, l.job ->> 'due' AS due,
+                           (l.job ->> 'delay')::bigint AS delay,
                            row_number() OVER (ORDER BY f.n, l.n) AS place
                       FROM unnest(p_follow, p_parts) WITH ORDINALITY AS f (jobs, part, n),
                            listed_jobs(f.jobs::json) WITH ORDINALITY AS l (job, n)
@@ -309,6 +312,39 @@ BEGIN
         PERFORM count_members(p_now, p_parts, p_was, p_ended);
     END IF;
     RETURN has_due_parts(p_now) AND settle_some(100, p_now) > 0;
+END $$;
+
+-- The same for members that succeeded and add no flows, one entry per job in p_parts. Most ends are those of
+-- jobs of one part, and not of its last ones: then one row is written, and nothing else happens. The answer:
+-- the jobs of other parts that were touched, or 0 in their place.
+CREATE OR REPLACE FUNCTION end_successes_now(p_now timestamptz, p_parts bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_many integer := cardinality(p_parts);
+    v_over boolean;
+    v_complete boolean;
+    v_seqs bigint[];
+BEGIN
+    IF p_parts[1] <> ANY (p_parts) THEN
+        RETURN CASE WHEN end_members_now(p_now, p_parts, array_fill(0, ARRAY[v_many]),
+                                         array_fill(2, ARRAY[v_many]), false)
+                    THEN '{0}'::bigint[] ELSE '{}' END;
+    END IF;
+    -- Failures were told before, and it is needed.
+    UPDATE part_counts c SET open = c.open - v_many, succeeded = c.succeeded + v_many
+     WHERE c.part = p_parts[1]
+    RETURNING c.open = 0, c.succeeded = c.total INTO v_over, v_complete;
+    IF v_complete THEN
+        v_seqs := open_next(p_parts[1], p_now);
+    END IF;
+    IF v_seqs <> '{}' THEN
+        RETURN v_seqs;  -- the claims that this wakes settle what else is due
+    END IF;
+    IF v_over AND v_seqs IS NULL THEN
+        PERFORM tell_parts(p_parts[1:1], p_now);
+    END IF;
+    RETURN CASE WHEN has_due_parts(p_now) AND settle_some(100, p_now) > 0
+                THEN '{0}'::bigint[] ELSE '{}' END;
 END $$;
 
 -- `JobStore.apply`. Arrays side by side, one entry per transition (_core/job/transition.py), best in the
@@ -484,8 +520,10 @@ BEGIN
         IF v_queues IS NOT NULL THEN
             PERFORM add_rollups(at, v_queues, v_tasks, v_workers, v_counted, v_waits, v_runs);
         END IF;
-        IF v_parts IS NOT NULL THEN
-            placed := end_members_now(at, v_parts, v_was, v_ended, p_noted);
+        IF v_parts IS NOT NULL AND p_noted THEN
+            PERFORM end_members_now(at, v_parts, v_was, v_ended, true);
+        ELSIF v_parts IS NOT NULL THEN
+            placed := end_successes_now(at, v_parts) <> '{}';
         END IF;
         RETURN;
     END IF;
@@ -617,11 +655,12 @@ BEGIN
 END $$;
 
 -- `apply_transitions` for the path of most jobs: successes under one claim number, by one worker, with
--- one result, kept, no job named twice.
+-- one result, kept, no job named twice. opened: as `end_successes_now` answers.
 CREATE OR REPLACE FUNCTION apply_successes(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_number integer, p_by text, p_result bytea,
-    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT placed boolean
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT placed boolean,
+    OUT opened bigint[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -682,9 +721,8 @@ BEGIN
           FROM answer_successes(p_seqs, v_done, p_number, p_by) AS a;
     END IF;
     IF v_parts IS NOT NULL THEN
-        placed := end_members_now(
-            at, v_parts, array_fill(0, ARRAY[cardinality(v_parts)]),
-            array_fill(2, ARRAY[cardinality(v_parts)]), false);
+        opened := end_successes_now(at, v_parts);
+        placed := opened <> '{}';
     END IF;
 END $$;
 

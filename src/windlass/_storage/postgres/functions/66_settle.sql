@@ -152,17 +152,19 @@ BEGIN
     END LOOP;
 END $$;
 
--- Block stopped and skipped jobs of a part again. One whose key was taken meanwhile stays as it is, and
--- counts as a failure. The caller has locked the flow and the part. Returns how many.
-CREATE OR REPLACE FUNCTION block_again(p_part bigint, p_limit integer, p_now timestamptz)
-RETURNS integer
+-- Block stopped jobs of a part again, and skipped ones (p_skipped). One whose key was taken meanwhile stays as it
+-- is, and counts as a failure. The caller has locked the flow and the part. Returns how many.
+CREATE OR REPLACE FUNCTION block_again(
+    p_part bigint, p_skipped boolean, p_limit integer, p_now timestamptz
+) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_back record;
     v_keys record;
 BEGIN
     SELECT array_agg(b.seq) AS seqs, bool_or(b.key IS NOT NULL) AS keyed INTO v_back
-      FROM (SELECT j.seq, j.key FROM jobs j WHERE j.part = p_part AND j.ready BETWEEN 5 AND 6
+      FROM (SELECT j.seq, j.key FROM jobs j
+             WHERE j.part = p_part AND j.ready BETWEEN 5 AND 5 + p_skipped::integer
              ORDER BY j.part, j.ready, j.seq LIMIT p_limit FOR UPDATE SKIP LOCKED) AS b;
     IF v_back.seqs IS NULL THEN
         RETURN 0;
@@ -202,17 +204,26 @@ DECLARE
     v_seqs bigint[];
     v_many integer;
 BEGIN
-    SELECT f.cancelled, f.created_at AS started, c.blocked, c.stopped + c.skipped AS back,
+    SELECT f.cancelled, f.created_at AS started, c.blocked, c.stopped, c.skipped,
            decide_part(p.kind, p.failed, p.waiting, p.broken, p.unneeded, f.cancelled) AS decision
       INTO v_part
       FROM parts p JOIN flows f ON f.number = p.flow JOIN part_counts c ON c.part = p.id
      WHERE p.id = p_part;
-    IF NOT is_part_due(v_part.decision, v_part.blocked, v_part.back) THEN
+    IF NOT is_part_due(v_part.decision, v_part.blocked, v_part.stopped, v_part.skipped) THEN
         UPDATE parts p SET due = false WHERE p.id = p_part;
         RETURN 0;
     END IF;
-    IF v_part.decision < 2 AND v_part.back > 0 THEN
-        RETURN block_again(p_part, p_limit, p_now);
+    IF is_part_due(v_part.decision, 0, v_part.stopped, v_part.skipped) THEN
+        RETURN block_again(p_part, v_part.decision <> 3, p_limit, p_now);
+    END IF;
+    IF v_part.decision = 1 THEN
+        v_many := cardinality(
+            place_blocked(p_part, v_part.started, least(p_limit, v_part.blocked), p_now));
+        UPDATE part_counts c SET blocked = c.blocked - v_many WHERE c.part = p_part;
+        IF v_many = v_part.blocked THEN
+            UPDATE parts p SET due = false WHERE p.id = p_part;
+        END IF;
+        RETURN v_many;
     END IF;
     -- BETWEEN: not by the index of all blocked jobs.
     v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.part = p_part AND j.ready BETWEEN 4 AND 4
@@ -221,28 +232,13 @@ BEGIN
     IF v_many = 0 THEN
         RETURN 0;
     END IF;
-    IF v_part.decision = 1 THEN
-        -- In the order of the flow's start, unless an instant or a delay was asked for. One that has run
-        -- before is not delayed again. Those with limits are left to the next claim to put into their lanes.
-        UPDATE jobs j
-           SET due = CASE WHEN j.attempt > 0 OR (j.delay IS NULL AND j.due = j.created_at)
-                          THEN v_part.started ELSE coalesce(after(p_now, j.delay), j.due) END,
-               ready = CASE WHEN j.gates IS NULL
-                                 AND (j.attempt > 0
-                                      OR coalesce(after(p_now, j.delay), j.due) <= p_now)
-                            THEN 1 ELSE 0 END,
-               expires_at = after(p_now, j.expires)
-         WHERE j.seq = ANY (v_seqs);
-    ELSE
-        PERFORM end_members(
-            v_seqs, 2 + v_part.decision, 3 + v_part.decision,
-            CASE v_part.decision WHEN 2 THEN stop_reason(p_part, v_part.cancelled)
-                                 ELSE 'not needed' END, p_now);
-    END IF;
+    PERFORM end_members(
+        v_seqs, 2 + v_part.decision, 3 + v_part.decision,
+        CASE v_part.decision WHEN 2 THEN stop_reason(p_part, v_part.cancelled)
+                             ELSE 'not needed' END, p_now);
     PERFORM count_members(
         p_now, array_fill(p_part, ARRAY[v_many]), array_fill(1, ARRAY[v_many]),
-        array_fill(CASE v_part.decision WHEN 1 THEN 0 ELSE 3 + v_part.decision END,
-                   ARRAY[v_many]), true);
+        array_fill(3 + v_part.decision, ARRAY[v_many]), true);
     IF v_many = v_part.blocked THEN
         UPDATE parts p SET due = false WHERE p.id = p_part;
     END IF;

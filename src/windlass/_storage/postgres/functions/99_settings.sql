@@ -13,7 +13,8 @@ DECLARE
     v_bare constant text[] := '{
         add_gauges, add_rollup, add_rollups, admit_jobs, advance_lanes, after, answer_successes,
         ask_bucket, bucket_bottoms, charge_gates, claim_locks, commit_durably, copied_from, count_coalesced,
-        count_members, counted_names, decide_part, end_flow, end_members, end_members_now, extras_of,
+        count_members, counted_names, decide_part, end_flow, end_members, end_members_now,
+        end_successes_now, extras_of,
         find_lanes, find_shut, finishing_verbs, forget_traces, forgiven_before,
         gate_usage, gauge_minute, has_due_parts, has_tag, hasten, in_rank_order, is_flow_stored,
         is_part_due, is_set_back, is_wanted, jobs_of_request, join_parts, judge_jobs, keep_gauges,
@@ -21,11 +22,11 @@ DECLARE
         limits_of_waiting,
         lock_space, make_lanes, mark_charged, may_forgive, meet_key, members_cancelled,
         mend_gates, mentions, names_in, next_in_lanes, note_lane_limits, note_members,
-        order_for_member, order_matters, order_one, part_rank, place_of, read_gates, read_limits,
-        reckon_from, refuse_other_calls, replace_waiting, requeue_one, require_limits,
+        open_next, order_for_member, order_matters, order_one, part_place, part_rank, place_blocked,
+        read_gates, read_limits, reckon_from, refuse_other_calls, replace_waiting, requeue_one, require_limits,
         require_read_committed, room_in, serve_lanes, set_back_by, settle_bays,
         settle_lanes, span_of, span_us, spread_parts, start_limited, stop_reason,
-        store_flows, store_parts, tell_others, us_of}';
+        store_flows, store_parts, tell_others, tell_parts, us_of}';
     -- The search path alone: they call other functions, or write rows by key.
     v_path_only constant text[] := '{
         bury, count_all, expire_waiting, insert_for_user, insert_keyed_jobs, insert_listed,

@@ -62,6 +62,8 @@ _EXTRAS = 11
 """The fields that ``extras_of`` always has. Behind it, where needed: the follow-up job of a
 failure, the rule for a lost run, and the place in a flow.
 """
+_MEMBER: Sequence[str | None] = ["0", *[None] * 12]
+"""Of a member that carries nothing but its place."""
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
 _queue = itemgetter(8)
@@ -101,10 +103,15 @@ def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list
     return jobs
 
 
+_MEMBER_FIELDS = (0, False, None, None, None, None, None, None, None, (), None, "retry")
+
+
 def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
     """Return the fields of a claimed job from ``lost`` on, as ``extras_of`` in the
     schema has them.
     """
+    if len(extras) > len(_MEMBER) and extras[:-1] == _MEMBER:
+        return (*_MEMBER_FIELDS, place_of(extras[-1]))
     lost, solo, missed_at, backoff, kind, text, tenant, principal, correlation, trace, tags = (
         extras[:_EXTRAS]
     )

@@ -117,5 +117,10 @@ class Turns:
         words = first["extras"]
         half = len(words) // 2 if words is not None else 0
         verdicts, verbs = (words[:half], words[half:]) if words is not None else (None, None)
-        ends.answer([(first["due"], verdicts, verbs, first["attempt"] == 1)])
+        opened = first["timeout"]
+        # If this turn has claimed the only job that the ends made ready, nobody else is woken.
+        frees = first["attempt"] == 1 and (
+            opened is None or all(row["seq"] != opened for row in rows)
+        )
+        ends.answer([(first["due"], verdicts, verbs, frees)])
         claim.answer(rows)

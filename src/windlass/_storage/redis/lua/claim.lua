@@ -337,28 +337,18 @@ local function serve(queue, limit)
   left[queue] = all_taken and 0 or left_in(queue)
 end
 
--- Start jobs of an opened part, after those of the line that go before them.
+-- Start jobs of an opened part, behind those of the line that go before them.
 local function serve_opened(queue, wanted, opened)
-  local its, before, sub = opened, #ids, string.sub
+  local before = #ids
   redis.call('SADD', prefix .. 'holders', worker)
   expect(first_due(queue))
-  if its.before > 0 then
-    take_best(queue, its.before)
+  if opened.before > 0 then
+    take_best(queue, opened.before)
   end
-  local many = wanted - its.before
-  local front = string.char(RUNNING, 0)
-  local back = members.pack(its.part.key, false, false)
-    .. struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
-  for i = 1, many do
-    local asked = its.records[i]
-    add_claim(its.ids[i], asked, front .. sub(asked, 20, its.lasts[i]) .. back)
-  end
-  if many > 0 then
-    opening.leave(its, queue, many)
-  end
+  opening.start(opened, queue, wanted - opened.before, worker, add_claim)
   count(queue, WAITING, before - #ids)
   count(queue, RUNNING, #ids - before)
-  left[queue] = its.part.blocked + left_in(queue)
+  left[queue] = opened.part.blocked + left_in(queue)
 end
 
 -- --- run ---
@@ -378,11 +368,12 @@ ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
-local settled, first, most = 0, ARGV[5], tonumber(ARGV[6] or 0)
-local portion = math.max(SETTLED, room)
-local opened = not alone and (most >= room or #ARGV == 6) and opening.look(first, math.min(most, room), portion)
+local settled, portion = 0, math.max(SETTLED, room)
+local first, most = ARGV[5], math.min(tonumber(ARGV[6] or 0), room)
+-- The first want decides it alone, if it may fill the room.
+local opened = not alone and (most == room or #ARGV == 6) and opening.look(first, most, portion)
 if opened then
-  serve_opened(first, math.min(most, room), opened)
+  serve_opened(first, most, opened)
 else
   settled = settling.run(portion)
   if settled > 0 then

@@ -95,8 +95,8 @@ class CountedPart(msgspec.Struct, eq=False):
 
     def add(self, **more: int) -> None:
         """Change counts."""
-        changed = {name: getattr(self.counts, name) + by for name, by in more.items()}
-        self.counts = msgspec.structs.replace(self.counts, **changed)
+        for name, by in more.items():
+            self.counts.add(name, by)
 
     def learn(self, before: Tidings, after: Tidings, *, strict: bool) -> None:
         """Count what a part before this one tells now, in place of what it told."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from windlass._core.flows.part import Decision
+from windlass._core.flows.part import Decision, MemberEnd, coming_back
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._core.values.instants import LAST_US
@@ -44,6 +44,7 @@ __all__ = [
     "sweep_from_start",
 ]
 
+_ENDS = {MemberEnd.STOPPED: STOPPED, MemberEnd.SKIPPED: SKIPPED}
 _SQL = load_sql("windlass._storage.sqlite.sql", "flows.sql")
 _FIRST_DUE = _SQL["first_due"]
 _IS_UNSETTLED, _UNSETTLED = _SQL["is_unsettled"], _SQL["unsettled"]
@@ -150,7 +151,7 @@ def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int)
     part = changes.get(number)
     if _opens(part):
         done = _place(connection, changes, part, limit, now)
-    elif part.decision in (Decision.WAIT, Decision.OPEN) and _was_ended(part):
+    elif _comes_back(part):
         done = _block_again(connection, changes, part, limit, now)
     else:
         done = _end_blocked(connection, changes, part, limit, now)
@@ -163,22 +164,22 @@ def _settle_part(connection: apsw.Connection, number: int, limit: int, now: int)
 
 def _opens(part: CountedPart) -> bool:
     """Return whether its blocked jobs may start, and all of them are blocked."""
-    return part.decision is Decision.OPEN and not _was_ended(part)
+    return part.decision is Decision.OPEN and not _comes_back(part)
 
 
-def _was_ended(part: CountedPart) -> bool:
-    """Return whether jobs of it were stopped or skipped."""
-    return bool(part.counts.stopped or part.counts.skipped)
+def _comes_back(part: CountedPart) -> bool:
+    """Return whether jobs of it were stopped or skipped, and are to be blocked again."""
+    return any(getattr(part.counts, end) for end in coming_back(part.decision))
 
 
 def _place(
     connection: apsw.Connection, changes: PartChanges, part: CountedPart, limit: int, now: int
 ) -> int:
     """Let blocked jobs wait for their due time."""
-    rows = _members(connection, part, BLOCKED, limit)
-    connection.execute(_PLACE, (_seqs(rows), now, LAST_US, part.started))
-    changes.add(part.id, blocked=-len(rows))
-    return len(rows)
+    connection.execute(_PLACE, (part.id, now, LAST_US, part.started, limit))
+    placed = connection.changes()
+    changes.add(part.id, blocked=-placed)
+    return placed
 
 
 def _members(connection: apsw.Connection, part: CountedPart, state: int, limit: int) -> list[Row]:
@@ -218,13 +219,13 @@ def _block_again(
 ) -> int:
     """Block jobs that were stopped or skipped: what did that is undone."""
     done = 0
-    for state, name in ((STOPPED, "stopped"), (SKIPPED, "skipped")):
-        rows = _members(connection, part, state, limit - done)
+    for end in coming_back(part.decision):
+        rows = _members(connection, part, _ENDS[end], limit - done)
         held = [row for row in rows if row[1] is not None and not _retake(connection, row, now)]
         back = [row for row in rows if row not in held]
         connection.execute(_BLOCK_AGAIN, (_seqs(back), NEVER))
         changes.add(part.id, open=len(back), blocked=len(back), cancelled=len(held))
-        changes.add(part.id, **{name: -len(rows)})
+        changes.add(part.id, **{end.value: -len(rows)})
         done += len(rows)
     return done
 

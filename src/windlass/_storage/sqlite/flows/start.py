@@ -310,7 +310,7 @@ class Members:
 
 
 def timing_text(job: NewJob | HeldMember) -> str | None:
-    """Return what counts from a blocked job's turn as JSON; None for nothing, as most jobs have."""
+    """Return what counts from a member's turn as JSON; None for nothing, as most jobs have."""
     if job.delay is None and job.at is None and job.expires is None:
         return None
     asked: dict[str, int] = {}

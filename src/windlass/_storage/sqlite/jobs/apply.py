@@ -18,10 +18,12 @@ from windlass._core.stats.rollup import BUCKET_TOPS
 from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
+from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.sqlite.flows.added import FlowAdditions, FlowToAdd, add_flows
 from windlass._storage.sqlite.flows.parts import PartChanges, places_of
 from windlass._storage.sqlite.flows.settle import store_and_settle
+from windlass._storage.sqlite.flows.start import timing_text
 from windlass._storage.sqlite.io.rows import RUNNING, Row, first, ids_text
 from windlass._storage.sqlite.jobs.apply_effects import (
     AcceptedTransition,
@@ -40,7 +42,7 @@ _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
 _SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
 _FLOWS = load_sql("windlass._storage.sqlite.sql", "flows.sql")
-_JOIN = _FLOWS["join"]
+_JOIN, _NOTE_TIMING = _FLOWS["join"], _FLOWS["note_timing"]
 _FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
 _ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
@@ -183,12 +185,14 @@ def _end_members(
     they added.
     """
     changes = PartChanges(connection, now)  # behind the insert, which may end other members
-    changes.touch(new_parts)
+    if new_parts:
+        changes.touch(new_parts)
     ended = Counter((row[_PART], FINISHING[verb]) for verb, row in members)
     changes.load({part for part, _ in ended})
-    for joined, number in Counter(added.values()).items():
-        if joined is not None:
-            changes.add(joined, total=number, open=number)
+    if added:
+        for joined, number in Counter(added.values()).items():
+            if joined is not None:
+                changes.add(joined, total=number, open=number)
     for (part, state), number in ended.items():
         if state is not State.WAITING:
             changes.add(part, **{str(ended_as(state)): number}, open=-number)
@@ -214,6 +218,8 @@ def _follow(
     for part in places:
         ids = ids_text(job for job, its in stored.items() if its == part)
         connection.execute(_JOIN, (part, ids))
+    timed = [(job, timing_text(job)) for job, part in wanted if stored.get(job.id) is not None]
+    connection.executemany(_NOTE_TIMING, [(id_of(job.id), text) for job, text in timed if text])
     return stored
 
 

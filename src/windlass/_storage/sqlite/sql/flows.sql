@@ -29,6 +29,10 @@ SELECT lower(hex(id)) FROM jobs
 UPDATE jobs SET part = ?1
  WHERE id IN (SELECT unhex(value) FROM json_each(?2));
 
+-- name: note_timing
+-- What counts again from its turn, if a job comes to be blocked.
+UPDATE jobs SET timing = ?2 WHERE id = ?1;
+
 -- name: stored
 -- Whether a flow with this id is stored, or was added to another one.
 SELECT 1 FROM flows WHERE id = ?1 UNION ALL SELECT 1 FROM parts WHERE added_id = ?1;
@@ -231,8 +235,9 @@ SELECT seq, key, key_window, key_period FROM jobs
  ORDER BY seq LIMIT ?3;
 
 -- name: place
--- At ?2, ordered by the start of the flow, ?4. Those with limits wait in the line of those that are due later: the
--- next claim finds their lanes. ?3: the last instant. A delay is over for those that have run before.
+-- Up to ?5 blocked jobs of the part ?1, at ?2, ordered by the start of the flow, ?4. Those with limits wait in the
+-- line of those that are due later: the next claim finds their lanes. ?3: the last instant. A delay is over for
+-- those that have run before.
 UPDATE jobs
    SET due = iif(attempt > 0, ?4,
                  coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), ?4)),
@@ -241,7 +246,9 @@ UPDATE jobs
                     OR coalesce(timing ->> '$.at', min(?2 + (timing ->> '$.delay'), ?3), ?4)
                        <= ?2),
        expires_at = min(?2 + (timing ->> '$.expires'), ?3), flow_state = NULL
- WHERE seq IN (SELECT value FROM json_each(?1));
+ WHERE seq IN (SELECT seq FROM jobs
+                WHERE flow_state IS NOT NULL AND part = ?1 AND flow_state = 1
+                ORDER BY seq LIMIT ?5);
 
 -- name: end_blocked
 -- By the flow: the state ?2 as it is stored of jobs, and ?3 of flows.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from windlass._core.flows.flow import FlowState
+from windlass._core.job.state import State
 from windlass._core.job.transition import fail, succeed
+from windlass._storage.protocol.actions import ActionResult, Requeue
 from windlass._storage.protocol.storage import Storage
+from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.flows.steps import (
     Plan,
     act,
@@ -16,6 +19,7 @@ from windlass.testing.conformance.flows.steps import (
     part,
     run,
     run_all,
+    settle,
     start,
     state,
     tasks,
@@ -29,6 +33,7 @@ from windlass.testing.conformance.steps import (
     end,
     keyed,
     look,
+    obeyed,
     total,
 )
 
@@ -148,6 +153,32 @@ class FlowAddedConformance:
             left_out = then if cancelled else then[1:]
             assert set(applied.left_out) == {one.id for one in left_out}
             await run_all(storage)
+
+    async def test_an_added_job_that_comes_back_keeps_its_delay_and_its_expiry(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        plan, row = Plan(), a_job(task="row", delay=MINUTE, expires=3 * MINUTE)
+        plan.part("first")
+        plan.part("split", after=["first"])
+        await start(storage, plan)
+        await run(storage)
+        await settle(storage)
+        (job,) = await claim(storage)
+        await end(storage, succeed(job, by="w1", result=None, then=(row,)))
+        clock.advance(MINUTE / 2)
+        await act(storage, plan, "cancel")
+        await act(storage, plan, "retry")
+        back = await look(storage, row)
+        assert back.state is State.WAITING
+        assert (back.due, back.expires_at) == (clock.now() + MINUTE, clock.now() + 3 * MINUTE)
+        clock.advance(MINUTE)
+        assert await run_all(storage, "row") == ["row"]
+        assert await obeyed(storage, Requeue(), row.id) == [ActionResult.DONE]
+        await settle(storage)
+        assert (await look(storage, row)).expires_at == clock.now() + 3 * MINUTE
+        assert await run_all(storage) == ["row"]
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await agree(storage)
 
     async def test_the_follow_up_of_a_failure_is_no_member(self, storage: Storage) -> None:
         plan = a_split()

@@ -52,6 +52,26 @@ class FlowAgainConformance:
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
         assert await agree(storage)
 
+    async def test_a_stopped_member_that_is_not_needed_lets_a_retried_flow_succeed(
+        self, storage: Storage
+    ) -> None:
+        plan = Plan()
+        plan.part("a")
+        plan.part("b", 3, after=["a"], when="failed")
+        plan.part("c", after=["b"])
+        plan.callback("good")
+        await start(storage, plan)
+        (running,) = await claim(storage)
+        await act(storage, plan, "cancel")
+        await finish(storage, running)
+        assert (await state(storage, plan)).state is FlowState.CANCELLED
+        assert await act(storage, plan, "retry") is ActionResult.DONE
+        job = await look(storage, plan.jobs["b"][0])
+        assert (job.state, job.reason) == (State.DISCARDED, "not needed")
+        assert (await state(storage, plan)).state is FlowState.SUCCEEDED
+        assert await run_all(storage) == ["good"]
+        assert await agree(storage)
+
     async def test_a_flow_does_not_run_if_others_hold_the_keys_of_its_members(
         self, storage: Storage
     ) -> None:

@@ -181,7 +181,8 @@ class FlowPortionConformance:
         await just_act(storage, plan, "cancel")
         await storage.flows.settle(10)
         assert many - 10 <= (await state(storage, plan)).open < many
-        claimed = [job for _ in range(3) for job in await claim(storage, 50)]
+        # Each claim ends a portion of the members that it meets. Stores differ in its size.
+        claimed = [job for _ in range(30) for job in await claim(storage, 50)]
         assert [job.claim.job for job in claimed] == [other]
         await settle(storage)
         flow = await state(storage, plan)

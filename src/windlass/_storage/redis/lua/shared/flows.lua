@@ -107,6 +107,15 @@ function flows.part(key)
   return flows.parts({ key })[1]
 end
 
+-- Of the flow that a job added a part with, the number of its first part, or 0: without reading all of the part.
+function flows.first_of(key, packed)
+  local part = cache.parts[key]
+  if part then
+    return part.first
+  end
+  return #packed < flows.PART_SIZE and 0 or struct.unpack('>I4', packed, flows.PART_SIZE - 7)
+end
+
 -- Whether a part waits for others, or for the rest of its flow.
 function flows.waits(key)
   local waits = cache.waits[key]
@@ -129,11 +138,38 @@ end
 
 -- The same in the order of the graph.
 function flows.in_order(flow)
-  local all = flows.all_parts(flow)
-  if flow.grown then
-    table.sort(all, function(one, other) return parts.rank(one) < parts.rank(other) end)
+  local all, groups, added = flows.all_parts(flow), { drawn = {}, last = {} }, {}
+  if not flow.grown then
+    return all
   end
-  return all
+  for _, part in ipairs(all) do
+    local group = flows.is_last(part) and groups.last or groups.drawn
+    if part.first > 0 then
+      group = groups[part.first] or {}
+      if #group == 0 then
+        groups[part.first] = group
+        table.insert(added, group)
+      end
+    end
+    group[#group + 1] = part
+  end
+  local ordered = {}
+  local function take(group)
+    for _, part in ipairs(group) do
+      ordered[#ordered + 1] = part
+    end
+  end
+  for i = #added, 1, -1 do -- what was added later comes first
+    take(added[i])
+  end
+  take(groups.drawn)
+  take(groups.last)
+  return ordered
+end
+
+-- Whether a part comes behind all others of its flow.
+function flows.is_last(part)
+  return part.kind == parts.END or part.kind == parts.CALLBACK
 end
 
 -- --- what changes at a part ---
@@ -151,6 +187,9 @@ function flows.list_due()
       part.listed = part.due
       if part.due == 1 then
         redis.call('ZADD', prefix .. 'settle', flows.get(part.flow).number, key)
+        if part.first > 0 then
+          cache.without_added[part.flow] = nil
+        end
       else
         redis.call('ZREM', prefix .. 'settle', key)
       end

@@ -46,10 +46,12 @@ local function opens_at(spec, use, gate)
   if not spec[2] then
     return nil
   end
-  local full_at = math.max(spent_until(use[1], use[2], gate), now)
-  local free = span(spec, spec[3]) - span(spec, math.min(use[3], spec[3]))
-  if full_at - now > free then
-    return full_at - free
+  local cost, spent = use[3], spent_until(use[1], use[2], gate)
+  if spec.cost ~= cost then -- the call asks for many gates of a limit, at one cost most often
+    spec.cost, spec.free = cost, span(spec, spec[3]) - span(spec, math.min(cost, spec[3]))
+  end
+  if spent - now > spec.free then
+    return spent - spec.free
   end
   return nil
 end
@@ -114,20 +116,24 @@ end
 -- longest.
 local function shut(special)
   local gate, cost, at
-  local uses, gates = special[4], special.gates
+  local uses, gates, specs, usage = special[4], special.gates, cache.specs, cache.usage
   for i = 1, #uses do
-    local use = uses[i]
-    local spec = spec_of(use[1])
+    local use, its_gate = uses[i], gates[i]
+    local spec = specs[use[1]]
+    if spec == nil then
+      spec = spec_of(use[1])
+    end
     if spec then
-      local its_gate = gates[i]
-      if spec[4] and used(its_gate) >= spec[4] then
+      if spec[4] and (usage[its_gate] or used(its_gate)) >= spec[4] then
         return its_gate, UNIT, nil
       end
-      local till = spec[5] and open_until(spec, its_gate)
-      if till and till <= now and used(its_gate) > 0 then
-        return its_gate, UNIT, nil
-      elseif till and till > now and (not at or till > at) then
-        gate, cost, at = its_gate, UNIT, till
+      if spec[5] then
+        local till = open_until(spec, its_gate)
+        if till and till <= now and used(its_gate) > 0 then
+          return its_gate, UNIT, nil
+        elseif till and till > now and (not at or till > at) then
+          gate, cost, at = its_gate, UNIT, till
+        end
       end
       local its_at = spec[2] and opens_at(spec, use, its_gate)
       if its_at and (not at or its_at > at) then
@@ -141,19 +147,24 @@ end
 -- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
 local function charge(special, id)
   local uses, gates, all_taken, usage = special[4], special.gates, pending.taken, cache.usage
+  local charged = pending.charged
   for i = 1, #uses do
     local use, gate = uses[i], gates[i]
     local spec = spec_of(use[1])
-    pending.charged[gate] = use
+    charged[gate] = use
     if spec and spec[2] and not opens_at(spec, use, gate) then
       cache.spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
     end
     local taken = all_taken[gate]
-    if type(taken) == 'table' then
+    if taken and type(taken) == 'table' then
       taken = taken[#taken]
     end
     if taken ~= id then -- one unit, however often the job names the gate
-      gather(all_taken, gate, id)
+      if taken then
+        gather(all_taken, gate, id)
+      else
+        all_taken[gate] = id
+      end
       usage[gate] = usage[gate] and usage[gate] + 1
     end
   end

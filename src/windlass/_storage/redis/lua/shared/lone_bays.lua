@@ -35,6 +35,27 @@ local function read_ahead(line, place, visits)
   end
 end
 
+-- Note which gates of these bays no job uses, where that is so of all of them: one command, and none for each. Where a
+-- gate is used, it is looked at alone, like those that are read later.
+function lone_bays.note_unused(names, visits)
+  local lone, usage, taken, at = visits.lone, cache.usage, pending.taken, visits.need_at
+  local sub, byte, front, keys, gates, n = string.sub, string.byte, prefix .. 'holds:', {}, {}, 0
+  for i = 1, #names do
+    local name = names[i]
+    if byte(name, at) == lone_bays.MINUS then
+      local gate = sub(name, at + 3)
+      if not usage[gate] and not taken[gate] then
+        n = n + 1
+        keys[n], gates[n] = front .. gate, gate
+      end
+    end
+  end
+  lone.unused = n > 0 and redis.call('EXISTS', unpack(keys)) == 0
+  for i = 1, lone.unused and n or 0 do
+    usage[gates[i]] = 0
+  end
+end
+
 -- The same of the first open bay and those behind it, and which of them are lone.
 function lone_bays.read_ahead(bay, place, visits)
   local sub, open, names, n = string.sub, visits.open, { bay }, 1
@@ -46,6 +67,9 @@ function lone_bays.read_ahead(bay, place, visits)
   local known, byte = visits.lone_lanes, string.byte
   for i, record in ipairs(read_all('HMGET', prefix .. 'bays', names)) do
     known[names[i]] = record and byte(record, 9) == bays.LONE and sub(record, 10)
+  end
+  if visits.lone.unused then
+    lone_bays.note_unused(names, visits)
   end
 end
 
@@ -64,27 +88,30 @@ end
 -- --- taking jobs ---
 
 -- What a claim knows of lone bays. Of lanes that it has taken from: their names, bays, members in the list of open
--- bays, next rows, and lines, of those that are merged. Then the order of the first that is not merged.
+-- bays, next rows, and lines, of those that are merged. Then the order of the first that is not merged. Of refused lanes,
+-- side by side: the same, their priorities, and where they move. `unused`: see `note_unused`.
 function lone_bays.new()
   return {
     lanes = {}, bays = {}, members = {}, rows = {}, lines = {}, merged = 0, priority = NO_HEAD, due = 0, seq = 0,
-    refused = {},
+    refused = { lanes = {}, bays = {}, members = {}, places = {}, priorities = {}, targets = {} }, unused = true,
   }
 end
 
 -- The head of a lone bay's lane was refused by another gate than the bay's: the lane moves to that gate's bay.
-function lone_bays.refuse(visits, gate, cost, opens, refused)
+function lone_bays.refuse(visits, gate, cost, opens, lane, bay, member, place, priority)
   local all = visits.lone.refused
-  local before = all[#all]
-  if before and before.gate == gate and before.cost == cost then -- most often
-    refused.need, refused.target = before.need, before.target
-  else
-    refused.need = need_of(gate, cost)
-    refused.target = lane_of(visits.queue, refused.need)
+  local target = all.target
+  if not target or target.gate ~= gate or target.cost ~= cost then -- most often it is the one before
+    target = { gate = gate, cost = cost, need = need_of(gate, cost), opens = opens or -1 }
+    target.bay = lane_of(visits.queue, target.need)
+    all.target = target
+  elseif target.opens ~= (opens or -1) then
+    target.opens = opens or -1
   end
-  refused.gate, refused.cost, refused.opens = gate, cost, opens or -1
-  visits.shut[refused.need] = refused.opens
-  all[#all + 1] = refused
+  visits.shut[target.need] = target.opens
+  local n = #all.lanes + 1
+  all.lanes[n], all.bays[n], all.members[n], all.places[n] = lane, bay, member, place
+  all.priorities[n], all.targets[n] = priority, target
 end
 
 -- The lanes that `lone_bays.take_first` has taken from are merged with the others from now on: one of their next jobs is
@@ -114,9 +141,9 @@ end
 
 -- Note the next job of a lane, if there is one. Most often it comes after all that this claim wants.
 function lone_bays.wait(lone, place, priority)
-  if place then
+  priority = place and tonumber(priority)
+  if place and priority <= lone.priority then
     local due, seq = place_order(place)
-    priority = tonumber(priority)
     if precedes(priority, due, seq, lone.priority, lone.due, lone.seq) then
       lone.priority, lone.due, lone.seq = priority, due, seq
     end
@@ -129,7 +156,9 @@ end
 -- the first bay comes before everything else.
 function lone_bays.take_first(visits, wanted, bound)
   local open, lone, lane_in, asked_of = visits.open, visits.lone, visits.lone_lanes, visits.asked
-  local chosen, last_of, frees, rows = visits.chosen, visits.last, visits.frees, open.rows
+  local chosen, last_of, frees, rows, kept_of = visits.chosen, visits.last, visits.frees, open.rows, visits.kept
+  local lanes, its_bays, members_of, next_of = lone.lanes, lone.bays, lone.members, lone.rows
+  local in_hand = next(visits.in_hand) and visits.in_hand
   local sub, byte, call, front, need_at = string.sub, string.byte, redis.call, prefix .. 'lane:', visits.need_at
   local n, m, at, shut_needs = #chosen, #lone.lanes, open.next, next(visits.shut) and visits.shut
   local member = rows[at]
@@ -141,7 +170,7 @@ function lone_bays.take_first(visits, wanted, bound)
       open.next = at
     end
     local lane, asked = lane_in[bay], asked_of[id]
-    if not lane or not asked or visits.kept[id] or visits.in_hand[lane]
+    if not lane or not asked or kept_of[id] or in_hand and in_hand[lane]
       or byte(bay, need_at) ~= lone_bays.MINUS or shut_needs and shut_needs[sub(bay, need_at)] then
       return
     end
@@ -154,16 +183,14 @@ function lone_bays.take_first(visits, wanted, bound)
       return
     end
     if gate then
-      lone_bays.refuse(visits, gate, cost, opens, {
-        lane = lane, bay = bay, member = member, place = place, priority = rows[at + 1],
-      })
+      lone_bays.refuse(visits, gate, cost, opens, lane, bay, member, place, rows[at + 1])
       shut_needs = visits.shut
     else
       charge(special, id)
       local next_rows = call('ZRANGE', key, 0, 0, 'WITHSCORES')
       n, m = n + 1, m + 1
       chosen[n], last_of[n], frees[n] = id, last, true
-      lone.lanes[m], lone.bays[m], lone.members[m], lone.rows[m] = lane, bay, member, next_rows
+      lanes[m], its_bays[m], members_of[m], next_of[m] = lane, bay, member, next_rows
       lone_bays.wait(lone, next_rows[1], next_rows[2])
     end
     at = at + 2
@@ -175,17 +202,19 @@ end
 
 -- Lanes that were refused join the bays of what they wait for.
 function lone_bays.move_refused(queue, all)
-  local joined = {}
-  for _, refused in ipairs(all) do
-    local bay = refused.target
-    if not joined[bay] then
-      bays.find(queue, refused.gate, refused.cost)
+  local joined, targets, places, lanes, priorities = {}, all.targets, all.places, all.lanes, all.priorities
+  for i = 1, #lanes do
+    local target = targets[i]
+    if not joined[target.bay] then
+      bays.find(queue, target.gate, target.cost)
     end
-    bays.set(bay, refused.opens)
-    gather_scored(joined, bay, tonumber(refused.priority), refused.place .. refused.lane)
+    gather_scored(joined, target.bay, tonumber(priorities[i]), places[i] .. lanes[i])
+    if targets[i + 1] ~= target then
+      bays.set(target.bay, target.opens)
+    end
   end
-  for bay, lanes in pairs(joined) do
-    bays.follow(bay, lanes, nil)
+  for bay, members in pairs(joined) do
+    bays.follow(bay, members, nil)
   end
 end
 
@@ -214,11 +243,13 @@ function lone_bays.follow(queue, visits)
       cache.bays[bay] = nil
     end
   end
-  for _, refused in ipairs(lone.refused) do
-    local priority, bay = tonumber(refused.priority), refused.bay
-    lanes[n + 1] = refused.lane
-    lanes[n + 2] = pack('>d', priority) .. refused.place .. refused.target
-    left[#left + 1], gone[#gone + 1] = refused.member, bay
+  local refused = lone.refused
+  for i = 1, #refused.lanes do
+    local priority, bay = refused.priorities[i], refused.bays[i]
+    local front = fronts[priority] or pack('>d', tonumber(priority))
+    fronts[priority] = front
+    lanes[n + 1], lanes[n + 2] = refused.lanes[i], front .. refused.places[i] .. refused.targets[i].bay
+    left[#left + 1], gone[#gone + 1] = refused.members[i], bay
     n, cache.bays[bay] = n + 2, nil
   end
   wide('HSET', prefix .. 'lanes', lanes, 2)

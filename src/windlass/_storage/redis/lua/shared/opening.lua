@@ -3,7 +3,7 @@
 -- A large part is settled in portions: each job is written once more, to stand in its line, before a claim starts it.
 -- A claim that would take the next jobs of such a part starts them where they are. It takes the same jobs as if it
 -- had settled a portion before: the first of the part, between the same others.
--- use: settling brakes
+-- use: settling brakes plain_members
 
 local opening = {}
 
@@ -43,7 +43,7 @@ function opening.read(part, queue, many)
     local high, low = byte(asked or '', size + 2, size + 3)
     local last = low and size + 3 + high * 256 + low
     if not last or kept[i] or sub(asked, 48, size) ~= head or sub(asked, 30, 37) ~= due
-      or sub(asked, -21) ~= membership or sub(asked, -39, -23) ~= settling.DUE_AT_ONCE
+      or sub(asked, -21) ~= membership or sub(asked, -39, -23) ~= plain_members.DUE_AT_ONCE
       or sub(asked, last + 14, last + 29) ~= ids[i] then
       return nil
     end
@@ -95,10 +95,20 @@ function opening.look(queue, wanted, least)
   return found
 end
 
--- The first `many` of these jobs are blocked no longer: a claim starts them. Their state records say so.
-function opening.leave(found, queue, many)
-  redis.call('ZREMRANGEBYRANK', prefix .. 'blocked:' .. found.part.key, 0, many - 1)
-  members.count(found.part.key, 'blocked', -many)
-  members.count_blocked(queue, -many)
-  members.flush()
+-- Start the first `many` of these jobs for a worker: `add` takes id, asked record and state record of each. Asked records
+-- still say that they are blocked: the state records count from now on.
+function opening.start(found, queue, many, worker, add)
+  local key, front = found.part.key, string.char(RUNNING, 0)
+  local back = members.pack(key, false, false)
+    .. struct.pack(BACK, 1, 1, 0, now, 0, 0, 0, 0, 0, #worker, worker, 0, '')
+  for i = 1, many do
+    local asked = found.records[i]
+    add(found.ids[i], asked, front .. string.sub(asked, 20, found.lasts[i]) .. back)
+  end
+  if many > 0 then
+    redis.call('ZREMRANGEBYRANK', prefix .. 'blocked:' .. key, 0, many - 1)
+    members.count(key, 'blocked', -many)
+    members.count_blocked(queue, -many)
+    members.flush()
+  end
 end

@@ -41,13 +41,28 @@ function parts.tidings(part, cancelled, returning)
     + (decision == 'skip' and UNNEEDED or 0)
 end
 
+-- Which of its ended jobs are blocked again, before anything else is done. Stopped ones come back to be skipped,
+-- too: they count as failures, and nothing failed.
+function parts.coming_back(part, decision)
+  local ends = {}
+  if part.stopped > 0 and decision ~= 'stop' then
+    ends[1] = 'stopped'
+  end
+  if part.skipped > 0 and (decision == 'wait' or decision == 'open') then
+    ends[#ends + 1] = 'skipped'
+  end
+  return ends
+end
+
 -- Whether jobs of it are to be placed, ended, or blocked again.
 function parts.is_due(part, cancelled)
   local decision = parts.decide(part, cancelled)
   if part.blocked > 0 and decision ~= 'wait' then
     return true
+  elseif part.stopped + part.skipped == 0 then
+    return false -- most
   end
-  return part.stopped + part.skipped > 0 and (decision == 'wait' or decision == 'open')
+  return #parts.coming_back(part, decision) > 0
 end
 
 function parts.change(before, after, fact)
@@ -76,4 +91,10 @@ function parts.rank(part)
     return 2 ^ 60 + number
   end
   return number - part.first * 2 ^ 21
+end
+
+-- The number that a part with this rank has, and its `first`. It is none of the last parts.
+function parts.place(rank)
+  local first = -math.floor(rank / 2 ^ 21)
+  return rank + first * 2 ^ 21, first
 end

@@ -17,33 +17,60 @@ function returning.requeue(some)
   end
 end
 
--- The parts whose jobs a retry has not all reached, one by one in the order of the graph.
+function returning.part_at(flow, number)
+  return number < flow.size and flows.part(flows.part_key(flow.id, number)) or nil
+end
+
+-- The first part of the flow that a job added before the one that begins with this number; 0: no job did.
+function returning.added_before(flow, first)
+  for number = first - 1, 0, -1 do
+    local its = returning.part_at(flow, number).first
+    if its > 0 then
+      return its
+    end
+  end
+  return 0
+end
+
+-- The parts that a retry has not passed, one by one in the order of the graph, without the last ones. Few are read,
+-- because a flow may have thousands.
 function returning.ahead(flow)
-  local ordered, at = flow.grown and flows.in_order(flow), flow.grown and 0 or flow.retried - 1
+  local number, first = parts.place(flow.retried)
   return function()
+    while first > 0 do
+      local part = returning.part_at(flow, number)
+      if part and part.first == first then
+        number = number + 1
+        return part
+      end
+      first = returning.added_before(flow, first)
+      number = first
+    end
     local part
     repeat
-      at = at + 1
-      if ordered then
-        part = ordered[at]
-      else
-        part = at < flow.size and flows.part(flows.part_key(flow.id, at)) or nil
-      end
-    until not part or flows.is_returning(flow, part)
+      part, number = returning.part_at(flow, number), number + 1
+    until not part or (part.first == 0 and not flows.is_last(part))
     return part
   end
 end
 
--- Let up to `limit` further members of a flow come back; how many it met.
+-- Let up to `limit` further members of a flow come back, of several times as many parts; how many it met, and
+-- whether it is to be continued by another call.
 function returning.continue(flow, limit)
-  local met = 0
+  local met, passed = 0, 0
   for part in returning.ahead(flow) do
     local rank = parts.rank(part)
+    if passed == limit * settling.LONE then
+      flow.retried, flow.retried_to = rank, rank == flow.retried and flow.retried_to or 0
+      flows.save(flow)
+      return math.max(met, 1), true
+    end
+    passed = passed + 1
     local behind = rank == flow.retried and flow.retried_to or 0
-    local some = redis.call(
+    local some = flows.is_returning(flow, part) and redis.call(
       'ZRANGEBYSCORE', prefix .. 'members:' .. part.key, '(' .. string.format('%.0f', behind), '+inf',
       'WITHSCORES', 'LIMIT', 0, limit - met
-    )
+    ) or {}
     local ids = {}
     for at = 1, #some, 2 do
       ids[#ids + 1] = some[at]
@@ -54,7 +81,7 @@ function returning.continue(flow, limit)
     if met == limit then
       flow.retried, flow.retried_to = rank, tonumber(some[#some])
       flows.save(flow)
-      return met
+      return met, true
     end
     flow.retried, flow.retried_to = rank + 1, 0
     flows.spread(part)
@@ -63,7 +90,7 @@ function returning.continue(flow, limit)
   redis.call('SREM', prefix .. 'flows_retried', flow.id)
   settling.reopen(flow)
   flows.save(flow)
-  return math.max(met, 1)
+  return math.max(met, 1), false
 end
 
 -- Let an ended flow run again, and up to `limit` of its members come back.
@@ -82,15 +109,16 @@ end
 
 -- Continue with all flows that are being retried, up to `limit` members; how many it met.
 function returning.run(limit)
-  local met = 0
-  while met < limit do
+  local met, is_left, some = 0, false, 0
+  while met < limit and not is_left do
     local id = redis.call('SRANDMEMBER', prefix .. 'flows_retried')
     if not id then
       break
     end
     local flow = flows.get(id)
     if flow and flow.retried then
-      met = met + returning.continue(flow, limit - met)
+      some, is_left = returning.continue(flow, limit - met)
+      met = met + some
     else
       redis.call('SREM', prefix .. 'flows_retried', id)
     end

@@ -3,14 +3,12 @@
 -- What is to be done is in `settle` (a sorted set), first things first: flows whose cancel has not reached all
 -- members (a flow's id, at 0); parts that are due, by the number of their flow, then by their own; and flows that
 -- expire ('x' and the id, at that instant), which a call looks for before it does anything else.
--- use: lines flows
+-- use: lines flows plain_members
 
--- Functions of one table, because one chunk has 200 locals at most.
 local settling = {
-  -- How a job without delay and expiry is due, as storing.lua says: 0, 0 and -1.
-  DUE_AT_ONCE = '\0\0\0\0\0\0\0\0\0\255\255\255\255\255\255\255\255',
+  PARTS = 100, -- that one call settles at most
+  READ_AT_ONCE = 500, -- parts
   LONE = 5, -- a job that is treated by itself is as much work as this many that are treated together
-  NEVER = '\0\0\0\0\0\0\0\0', -- the expiry of a job that has none
 }
 
 -- --- one part ---
@@ -106,56 +104,9 @@ function settling.blocked_jobs(part, ids)
   return jobs
 end
 
--- Place those of these jobs that were never changed, have no delay, expiry, key or limit, without reading them as
--- jobs: most. By positions, as `glance_asked` does. The answer: their ids, and those of the others.
-function settling.place_plain(ids, flow)
-  local take, pack, sub, byte, char = struct.unpack, struct.pack, string.sub, string.byte, string.char
-  local placed, others, records, ready, n = {}, {}, {}, {}, 0
-  local due, before = pack('>i8', flow.created), sub(place_at(flow.created, 0, '', ''), 1, 9)
-  -- Of the job before: most are like it. Its queue with the length, its line, and where its task's length is; its
-  -- priority and marks as they are stored, and its priority.
-  local its_queue, line, size, its_priority, priority = '', nil, 49, '', nil
-  local kept = read_all('HMGET', prefix .. 'state', ids)
-  for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
-    local id, flags, last = ids[i], byte(asked or '', -1), nil
-    if flags and has(flags, BLOCKED) and not kept[i] and sub(asked, -39, -23) == settling.DUE_AT_ONCE then
-      if sub(asked, 48, size) ~= its_queue then
-        local high, low = byte(asked, 48, 49)
-        size = 49 + high * 256 + low
-        its_queue = sub(asked, 48, size)
-        line = ready[sub(its_queue, 3)] or { n = 0 }
-        ready[sub(its_queue, 3)] = line
-      end
-      local high, low = byte(asked, size + 2, size + 3)
-      last = low and size + 3 + high * 256 + low
-      if last and sub(asked, last + 1, last + 11) ~= its_priority then
-        its_priority = sub(asked, last + 1, last + 11)
-        priority = #its_priority == 11 and byte(its_priority, 11) == 0 and take('>i8', its_priority, 2)
-      end
-    end
-    if last and priority and sub(asked, last + 14, last + 29) == id then
-      n = n + 1
-      placed[n], records[2 * n - 1] = id, id
-      records[2 * n] = sub(asked, 1, 29) .. due .. sub(asked, 38, -2) .. char(flags - BLOCKED)
-      local m = line.n + 2
-      line.n, line[m - 1] = m, priority
-      line[m] = before .. pack('>d', (take('>i8', asked, 21))) .. id .. '0'
-    else
-      others[#others + 1] = id
-    end
-  end
-  wide('HSET', prefix .. 'jobs', records, 2)
-  send('ZADD', ready, 2, prefix .. 'ready:')
-  for queue, its in pairs(ready) do
-    hints.add(queue, its.n / 2)
-    members.count_blocked(queue, -its.n / 2)
-  end
-  return placed, others
-end
-
 function settling.open_part(part, flow, limit)
   local ids = settling.blocked_ids(part, limit)
-  local placed, others = settling.place_plain(ids, flow)
+  local placed, others = plain_members.place(ids, flow)
   local jobs = settling.blocked_jobs(part, others)
   for _, job in ipairs(jobs) do
     placed[#placed + 1], job.blocked = job.id, false
@@ -166,54 +117,10 @@ function settling.open_part(part, flow, limit)
   return #ids
 end
 
--- End those of these blocked jobs that were never changed and have no key, without reading them as jobs: most. The
--- answer: their ids, and those of the others.
-function settling.end_plain(part, ids, how, reason)
-  local take, sub, byte, char = struct.unpack, string.sub, string.byte, string.char
-  local state = how == 'stopped' and CANCELLED or DISCARDED
-  local front = char(state, reason ~= '' and REASON or 0)
-  local back = struct.pack(BACK, 0, 0, 0, 0, now, 0, 0, 0, 0, 0, '', 0, '') .. reason
-  local records, listed, gone, others, ended, n, at = {}, {}, {}, {}, {}, 0, string.format('%.0f', now)
-  local line, its_queue -- of the job before: most are in the same queue
-  local kept = read_all('HMGET', prefix .. 'state', ids)
-  for i, asked in ipairs(read_all('HMGET', prefix .. 'jobs', ids)) do
-    local id, flags = ids[i], asked and not kept[i] and byte(asked, -1)
-    local marks, _, last
-    if flags and has(flags, BLOCKED) and sub(asked, 12, 19) == settling.NEVER then
-      marks, _, last = glance_asked(id, asked)
-    end
-    if marks and not has(marks, KEYED) then
-      n = n + 1
-      gone[n], records[2 * n - 1] = id, id
-      records[2 * n] = front .. sub(asked, 20, last) .. sub(asked, -21, -2) .. char(flags - BLOCKED) .. back
-      listed[2 * n - 1], listed[2 * n] = take('>i8', asked, 21), id
-      local queue = take('>Hc0', asked, 48)
-      if queue ~= its_queue then
-        line, its_queue = ended[queue] or {}, queue
-        ended[queue] = line
-      end
-      local m = #line
-      line[m + 1], line[m + 2] = at, id
-    else
-      others[#others + 1] = id
-    end
-  end
-  wide('HSET', prefix .. 'state', records, 2)
-  wide('ZADD', prefix .. how .. ':' .. part.key, listed, 2)
-  for queue, its in pairs(ended) do
-    wide('ZADD', ended_line('m' .. state, queue), its, 2)
-    note_ended('m' .. state, queue)
-    count(queue, WAITING, -#its / 2)
-    count(queue, state, #its / 2)
-    members.count_blocked(queue, -#its / 2)
-  end
-  return gone, others
-end
-
 function settling.end_part(part, flow, how, limit)
   local ids = settling.blocked_ids(part, limit)
   local reason = settling.reason(part, flow, how)
-  local ended, others = settling.end_plain(part, ids, how, reason)
+  local ended, others = plain_members.finish(part, ids, how, reason)
   settling.drop_blocked(part, ids, ended)
   members.count(part.key, how, #ended)
   members.count(part.key, 'open', -#ended)
@@ -247,9 +154,9 @@ function settling.block_again(job, how)
   stand_again(job)
 end
 
-function settling.block_part_again(part, limit)
+function settling.block_part_again(part, ends, limit)
   local done = 0
-  for _, how in ipairs({ 'stopped', 'skipped' }) do
+  for _, how in ipairs(ends) do
     local ids = done < limit
       and redis.call('ZRANGE', prefix .. how .. ':' .. part.key, 0, limit - done - 1) or {}
     for i, job in ipairs(load_jobs(ids)) do
@@ -271,8 +178,9 @@ end
 function settling.part(part, limit)
   local flow = flows.get(part.flow)
   local decision, done = parts.decide(part, flow.cancelled), 0
-  if (decision == 'wait' or decision == 'open') and part.stopped + part.skipped > 0 then
-    done = settling.block_part_again(part, settling.few(limit))
+  local ends = parts.coming_back(part, decision)
+  if #ends > 0 then
+    done = settling.block_part_again(part, ends, settling.few(limit))
     return done, done * settling.LONE
   elseif decision == 'open' then
     done = settling.open_part(part, flow, limit)
@@ -285,6 +193,9 @@ end
 -- Let a retried flow run from this call on: block at least one of its members again. None is if others hold
 -- the keys of all of them.
 function settling.reopen(flow)
+  if flow.state == flows.RUNNING then
+    return -- most
+  end
   for _, part in ipairs(flows.in_order(flow)) do
     local done = 1
     while flow.state ~= flows.RUNNING and part.due == 1 and done > 0 do
@@ -312,10 +223,11 @@ function settling.cancel(flow)
   end
 end
 
--- Cancel members that wait, and ask the workers of running ones; how many were looked at.
+-- Cancel members that wait, and ask the workers of running ones; how many were looked at. `limit`: of them, and of
+-- parts several times as many.
 function settling.sweep(flow, limit)
-  local looked, asked = 0, false
-  while flow.swept < flow.size and looked < limit do
+  local looked, asked, last = 0, false, math.min(flow.size, flow.swept + limit * settling.LONE)
+  while flow.swept < last and looked < limit do
     local key = flows.part_key(flow.id, flow.swept)
     local some = flows.part(key).kind == parts.JOBS and redis.call(
       'ZRANGEBYSCORE', prefix .. 'members:' .. key, '(' .. string.format('%.0f', flow.swept_to), '+inf',
@@ -426,16 +338,56 @@ function settling.first(listed)
   return flow and flow.grown and settling.first_part(flow) or first, true
 end
 
--- Of the parts of a flow that are to be settled, the first in the order of the graph.
+-- Of the parts of a grown flow that are to be settled, the first in the order of the graph: it begins with the flow
+-- that a job added last. `settle` has them by their numbers. Few are read, because a flow may have thousands.
 function settling.first_part(flow)
-  local due = redis.call('ZRANGEBYSCORE', prefix .. 'settle', flow.number, flow.number)
-  local first
-  for _, part in ipairs(flows.parts(due)) do
-    if not first or parts.rank(part) < parts.rank(first) then
-      first = part
+  local settle = prefix .. 'settle'
+  local low = redis.call('ZCOUNT', settle, '-inf', '(' .. string.format('%.0f', flow.number))
+  local high = low + redis.call('ZCOUNT', settle, flow.number, flow.number) - 1
+  local last = not cache.without_added[flow.id] and settling.last_added(low, high)
+  if not last then
+    cache.without_added[flow.id] = true
+    return settling.first_drawn(low, high)
+  end
+  local from, to = low, last.at
+  while from < to do
+    local middle = math.floor((from + to) / 2)
+    local key = redis.call('ZRANGE', settle, middle, middle)[1]
+    if struct.unpack('>I4', key, 17) < last.first then
+      from = middle + 1
+    else
+      to = middle
     end
   end
-  return first.key
+  return redis.call('ZRANGE', settle, from, from)[1]
+end
+
+-- Of these places of `settle`, the last one of a part that a job added: the place, and the number of the first part
+-- that was added with it. Nil: there is none.
+function settling.last_added(low, high)
+  while high >= low do
+    local from = math.max(low, high - settling.READ_AT_ONCE + 1)
+    local keys = redis.call('ZRANGE', prefix .. 'settle', from, high)
+    local stored = redis.call('HMGET', prefix .. 'parts', unpack(keys))
+    for i = #keys, 1, -1 do
+      local first = flows.first_of(keys[i], stored[i])
+      if first > 0 then
+        return { at = from + i - 1, first = first }
+      end
+    end
+    high = from - 1
+  end
+end
+
+-- Of these places of `settle`, which no part has that a job added, the part to be settled first: callbacks are last.
+function settling.first_drawn(low, high)
+  for at = low, high do
+    local key = redis.call('ZRANGE', prefix .. 'settle', at, at)[1]
+    if flows.part(key).kind ~= parts.CALLBACK then
+      return key
+    end
+  end
+  return redis.call('ZRANGE', prefix .. 'settle', low, low)[1]
 end
 
 -- Settle jobs. `limit`: how much work, in jobs that are treated together; it keeps a call short, because others wait
@@ -454,7 +406,8 @@ function settling.run(limit)
       break -- nothing, or a flow that has expired: the next call cancels it
     end
     local some, work = settling.settle_one(first, limit - spent)
-    done, spent = done + some, spent + work
+    done = done + some
+    spent = spent + (some > 0 and math.max(work, math.ceil(limit / settling.PARTS)) or 0)
     members.flush()
   end
   return done, spent
