@@ -205,7 +205,10 @@ class RefusesRepeatsAfterTheEnd(_Adding):
         return await super().add(flow, new)
 
 
-@fails(AddedOutsideConformance.test_an_id_that_is_stored_is_refused)
+@fails(
+    AddedOutsideConformance.test_an_id_that_is_stored_is_refused,
+    AddedOutsideConformance.test_one_that_is_added_to_two_flows_at_once_joins_one_of_them,
+)
 class CallsConflictsRepeated(MemoryFlows):
     """An id that is stored elsewhere is taken for a repeated call."""
 

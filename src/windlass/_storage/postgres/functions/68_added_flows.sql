@@ -170,9 +170,8 @@ BEGIN
     RETURN v_ids;
 END $$;
 
--- Store the flows that members of these parts have added. Returns the new parts, which have something to
--- tell. The caller has locked the counts of the parts and their flows. In a cancelled flow nothing is added.
-CREATE OR REPLACE FUNCTION join_added_flows(p_parts bigint[], p_now timestamptz) RETURNS bigint[]
+-- `join_added_flows`, if nobody stores a flow with the same id meanwhile.
+CREATE OR REPLACE FUNCTION join_noted_flows(p_parts bigint[], p_now timestamptz) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_flow record;
@@ -193,6 +192,26 @@ BEGIN
     RETURN v_new;
 END $$;
 
+-- Store the flows that members of these parts have added. Returns the new parts, which have something to
+-- tell. The caller has locked the counts of the parts and their flows. In a cancelled flow nothing is added.
+-- A flow whose id another transaction has stored meanwhile is left out: the next attempt sees it.
+CREATE OR REPLACE FUNCTION join_added_flows(p_parts bigint[], p_now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_constraint text;
+BEGIN
+    FOR v_attempt IN 1 .. 10 LOOP
+        BEGIN
+            RETURN join_noted_flows(p_parts, p_now);
+        EXCEPTION WHEN unique_violation THEN
+            GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+            IF v_constraint <> 'parts_added' OR v_attempt = 10 THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
+END $$;
+
 -- `FlowStore.add`: added, repeated, ended, sealed or unknown. p_request: as `start_for_user` reads it.
 --
 -- The flow is locked first, and its lock guards all that is read and changed: no count of a part that is
@@ -209,6 +228,7 @@ DECLARE
     v_flow record;
     v_new bigint[];
     v_members bigint[];
+    v_constraint text;
 BEGIN
     PERFORM commit_durably(p_durable);
     SELECT f.number, f.state, f.cancelled, f.sealed, f.expires_at INTO v_flow FROM flows f
@@ -225,8 +245,18 @@ BEGIN
     ELSIF v_flow.sealed THEN
         RETURN 'sealed';
     END IF;
-    v_new := join_flow(
-        (SELECT p.id FROM parts p WHERE p.flow = v_flow.number AND p.kind = 2), v_request, v_now);
+    BEGIN
+        v_new := join_flow(
+            (SELECT p.id FROM parts p WHERE p.flow = v_flow.number AND p.kind = 2), v_request, v_now);
+    EXCEPTION WHEN unique_violation THEN
+        GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+        IF v_constraint <> 'parts_added' THEN
+            RAISE;
+        END IF;
+        -- Another transaction has added it to another flow meanwhile.
+        RAISE EXCEPTION 'the id names another call'
+            USING ERRCODE = 'WL424', DETAIL = encode(uuid_send(v_id), 'hex');
+    END;
     v_members := ARRAY(
         SELECT v_new[t.place::integer]
           FROM json_array_elements_text(v_request -> 'places') WITH ORDINALITY AS t (place, n)

@@ -34,12 +34,7 @@ refused = unknown_limit(new) or new_members.conflict(new)
 if refused then
   return refused
 end
-for _, part in ipairs(flows.all_parts(flow)) do
-  if part.kind == parts.END then
-    new_flows.join(wanted, new, part)
-    break
-  end
-end
+new_flows.join(wanted, new, flows.end_of(flow))
 settle()
 wake()
 return { 'added' }

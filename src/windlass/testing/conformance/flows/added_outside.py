@@ -225,6 +225,23 @@ class AddedOutsideConformance:
         assert (await state(storage, plan)).state is FlowState.SUCCEEDED
         assert await agree(storage)
 
+    async def test_one_that_is_added_to_two_flows_at_once_joins_one_of_them(
+        self, storage: Storage
+    ) -> None:
+        for _ in range(5):
+            plans, added = [a_night(), a_night()], two_steps()
+            for plan in plans:
+                await start(storage, plan)
+            first, second = await asyncio.gather(
+                *(storage.flows.add(plan.id, added.flow) for plan in plans), return_exceptions=True
+            )
+            assert AddAnswer.ADDED in (first, second)
+            assert isinstance(first, IdConflict) or isinstance(second, IdConflict)
+            assert sorted([(await state(storage, plan)).total for plan in plans]) == [2, 4]
+            await settle(storage)
+            await run_all(storage)
+            assert await agree(storage)
+
     async def test_an_id_that_is_stored_is_refused(self, storage: Storage) -> None:
         plan, other, alone = a_night(), two_steps(), two_steps()
         await start(storage, plan)

@@ -37,7 +37,7 @@ end
 -- how many parts. lasts: the time that the flow has from its start, or from when it runs again; -1: it does not
 -- expire. sealed: not all jobs are stored. grown: flows were added to it, and ranks, not numbers, are the order of
 -- its parts. retried and retried_to: the rank of the part, and the job number there, that a retry has reached;
--- retried is false where none is under way.
+-- retried is false where none is under way. end_at: the number of its end, or nil: see `flows.end_of`.
 function flows.get(id)
   local flow = cache.flows[id]
   if flow == nil then
@@ -47,7 +47,7 @@ function flows.get(id)
       id = id, number = values[1], name = values[2], key = values[3], tenant = values[4], created = values[5],
       expires = values[6], state = values[7], ended = values[8], cancelled = values[9], swept = values[10],
       swept_to = values[11], size = values[12], lasts = values[13], sealed = values[14],
-      grown = values[15], retried = values[16] or false, retried_to = values[17] or 0,
+      grown = values[15], retried = values[16] or false, retried_to = values[17] or 0, end_at = values[18],
     }
     cache.flows[id] = flow
   end
@@ -59,7 +59,7 @@ function flows.save(flow)
   redis.call('HSET', prefix .. 'flows', flow.id, cmsgpack.pack({
     flow.number, flow.name, flow.key, flow.tenant, flow.created, flow.expires, flow.state, flow.ended,
     flow.cancelled, flow.swept, flow.swept_to, flow.size, flow.lasts, flow.sealed or false,
-    flow.grown or false, flow.retried or false, flow.retried_to or 0,
+    flow.grown or false, flow.retried or false, flow.retried_to or 0, flow.end_at,
   }))
 end
 
@@ -165,6 +165,18 @@ function flows.in_order(flow)
   take(groups.drawn)
   take(groups.last)
   return ordered
+end
+
+-- The last part but callbacks. Flows that an older version has stored do not say where it is.
+function flows.end_of(flow)
+  if not flow.end_at then
+    for _, part in ipairs(flows.all_parts(flow)) do
+      if part.kind == parts.END then
+        flow.end_at = struct.unpack('>I4', part.key, 17)
+      end
+    end
+  end
+  return flows.part(flows.part_key(flow.id, flow.end_at))
 end
 
 -- Whether a part comes behind all others of its flow.

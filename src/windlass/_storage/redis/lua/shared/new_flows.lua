@@ -103,6 +103,9 @@ end
 function new_flows.keep(wanted)
   local flow = wanted.flow
   flow.number = redis.call('INCR', prefix .. 'flow_seq')
+  for i, asked in ipairs(wanted.parts) do
+    flow.end_at = asked[2] == parts.END and i - 1 or flow.end_at
+  end
   redis.call('ZADD', prefix .. 'flow_numbers', flow.number, flow.id)
   redis.call('ZADD', prefix .. 'flows_running', flow.created, flow.id)
   if flow.key then
