@@ -38,6 +38,7 @@ def a_pair() -> Plan:
     plan = Plan()
     plan.part("x")
     plan.part("y", after=["x"])
+    plan.callback("told")
     return plan
 
 

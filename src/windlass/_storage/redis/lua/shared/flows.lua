@@ -107,13 +107,21 @@ function flows.part(key)
   return flows.parts({ key })[1]
 end
 
--- Of the flow that a job added a part with, the number of its first part, or 0: without reading all of the part.
-function flows.first_of(key, packed)
-  local part = cache.parts[key]
-  if part then
-    return part.first
+-- Of the flow that a job added a part with, the number of its first part; 0: no job did, or it is one of the last.
+function flows.first_of(part)
+  return flows.is_last(part) and 0 or part.first
+end
+
+-- The same without reading all of the part.
+function flows.glance_first(key, packed)
+  if cache.parts[key] then
+    return flows.first_of(cache.parts[key])
   end
-  return #packed < flows.PART_SIZE and 0 or struct.unpack('>I4', packed, flows.PART_SIZE - 7)
+  local kind = string.byte(packed)
+  if #packed < flows.PART_SIZE or kind == parts.END or kind == parts.CALLBACK then
+    return 0
+  end
+  return (struct.unpack('>I4', packed, flows.PART_SIZE - 7))
 end
 
 -- Whether a part waits for others, or for the rest of its flow.
@@ -144,7 +152,7 @@ function flows.in_order(flow)
   end
   for _, part in ipairs(all) do
     local group = flows.is_last(part) and groups.last or groups.drawn
-    if part.first > 0 then
+    if flows.first_of(part) > 0 then
       group = groups[part.first] or {}
       if #group == 0 then
         groups[part.first] = group
@@ -199,7 +207,7 @@ function flows.list_due()
       part.listed = part.due
       if part.due == 1 then
         redis.call('ZADD', prefix .. 'settle', flows.get(part.flow).number, key)
-        if part.first > 0 then
+        if flows.first_of(part) > 0 then
           cache.without_added[part.flow] = nil
         end
       else

@@ -24,7 +24,7 @@ end
 -- The first part of the flow that a job added before the one that begins with this number; 0: no job did.
 function returning.added_before(flow, first)
   for number = first - 1, 0, -1 do
-    local its = returning.part_at(flow, number).first
+    local its = flows.first_of(returning.part_at(flow, number))
     if its > 0 then
       return its
     end
@@ -39,7 +39,7 @@ function returning.ahead(flow)
   return function()
     while first > 0 do
       local part = returning.part_at(flow, number)
-      if part and part.first == first then
+      if part and flows.first_of(part) == first then -- callbacks are behind all others
         number = number + 1
         return part
       end

@@ -370,7 +370,7 @@ function settling.last_added(low, high)
     local keys = redis.call('ZRANGE', prefix .. 'settle', from, high)
     local stored = redis.call('HMGET', prefix .. 'parts', unpack(keys))
     for i = #keys, 1, -1 do
-      local first = flows.first_of(keys[i], stored[i])
+      local first = flows.glance_first(keys[i], stored[i])
       if first > 0 then
         return { at = from + i - 1, first = first }
       end
