@@ -17,6 +17,7 @@ from windlass._core.flows.part import (
     Gate,
     MemberEnd,
     Tidings,
+    coming_back,
     decide,
     ended_as,
     is_due,
@@ -185,7 +186,13 @@ def test_what_a_flow_has_ended_comes_back_when_the_reason_is_gone(ended: MemberE
     assert is_due(JOBS, "succeeded", Gate(waiting=1), counts)
     assert is_due(JOBS, "succeeded", Gate(), counts)
     assert not is_due(JOBS, "succeeded", Gate(broken=1), counts)
-    assert not is_due(JOBS, "succeeded", Gate(unneeded=1), counts)
+
+
+def test_a_stopped_job_comes_back_to_be_skipped_and_a_skipped_one_stays() -> None:
+    """A stopped job counts as a failure, and nothing failed."""
+    not_needed = Gate(unneeded=1)
+    assert is_due(JOBS, "succeeded", not_needed, Counts(total=1, stopped=1))
+    assert not is_due(JOBS, "succeeded", not_needed, Counts(total=1, skipped=1))
 
 
 @pytest.mark.parametrize("ended", [MemberEnd.SUCCEEDED, MemberEnd.FAILED, MemberEnd.CANCELLED])
@@ -208,9 +215,11 @@ def test_settling_a_part_leaves_nothing_due(
 
 def settle(decision: Decision, counts: Counts) -> None:
     """Do to the counts what a store does to the jobs."""
-    back = counts.stopped + counts.skipped
-    if decision in (Decision.WAIT, Decision.OPEN) and back:
-        counts.stopped = counts.skipped = 0
+    ends = coming_back(decision)
+    back = sum(getattr(counts, end) for end in ends)
+    if back:
+        for end in ends:
+            setattr(counts, end, 0)
         counts.open += back
         counts.blocked += back
     elif decision is not Decision.WAIT:

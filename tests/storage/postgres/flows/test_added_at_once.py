@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -49,6 +50,20 @@ def another_adds(place: tuple[str, str], flow: FlowId) -> Iterator[psycopg.Conne
         yield other
 
 
+async def until_blocked(by: psycopg.Connection, task: asyncio.Future[Any]) -> None:
+    """Wait until a statement waits for this transaction."""
+    while True:
+        by.execute("SELECT pg_stat_clear_snapshot()")
+        row = by.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        ).fetchone()
+        if row is not None and row[0]:
+            return
+        assert not task.done()
+        await asyncio.sleep(0)
+
+
 async def test_one_that_another_transaction_adds_meanwhile_is_refused(
     storage: PostgresStorage, clean_schema: tuple[str, str]
 ) -> None:
@@ -57,8 +72,7 @@ async def test_one_that_another_transaction_adds_meanwhile_is_refused(
     await start(storage, other)
     with another_adds(clean_schema, added.id) as transaction:
         adding = asyncio.ensure_future(storage.flows.add(plan.id, added.flow))
-        await asyncio.sleep(0.3)
-        assert not adding.done()
+        await until_blocked(transaction, adding)
         transaction.commit()
         with pytest.raises(IdConflict):
             await adding
@@ -77,8 +91,7 @@ async def test_one_that_a_success_adds_meanwhile_is_left_out_and_the_others_are_
         applying = asyncio.ensure_future(
             storage.jobs.apply([succeed(job, by="w1", result=None, flows=flows)])
         )
-        await asyncio.sleep(0.3)
-        assert not applying.done()
+        await until_blocked(transaction, applying)
         transaction.commit()
         (answer,) = (await applying).answers
     assert answer.verdict is Verdict.APPLIED
