@@ -44,5 +44,5 @@ def test_no_enqueue_fails_or_waits_a_second_while_four_processes_drain(
         print(f"\n{told}", file=sys.stderr)  # noqa: T201
     scene.settle(*workers)
     scene.audit()
-    assert len(took) >= 50, told
+    assert len(took) >= 20, told  # enough to see one that waits
     assert took[-1] < 1.0, told

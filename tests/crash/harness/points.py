@@ -10,7 +10,6 @@ import asyncio
 import functools
 import importlib
 import inspect
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -255,7 +254,9 @@ def arm(backend: str, name: str, number: str) -> None:
             passings += 1
             if passings == point.at:
                 with outside:
-                    os.kill(os.getpid(), signal.Signals[number])
+                    # To this thread. A signal to the process may go to another thread, and this one
+                    # would commit before that one gets a processor.
+                    signal.pthread_kill(threading.get_ident(), signal.Signals[number])
 
     setattr(owner, attribute, _patched(original, passed, point.when))
 
