@@ -34,15 +34,17 @@ async def test_the_picture_follows_the_flow_and_keeps_the_focus(scene: Scene) ->
     app = scene.shop.app
     send = app.tasks["shop.mail.send_receipt"]
     flow = Flow("followed")
-    first = flow.add(send.options(delay=7200).call("a@example.org"))
-    flow.add(send.call("b@example.org"), after=first)
+    first = flow.add(send.options(delay=7200, queue="followed").call("a@example.org"))
+    flow.add(send.options(queue="followed").call("b@example.org"), after=first)
     run = await app.start(flow)
-    async with walking(scene) as tab:
+    # Its own worker: jobs of other tests may have all slots of the shop's.
+    async with app.worker(queues=["followed"]), walking(scene) as tab:
         page = await tab.open(f"/flows/{run.id}")
         await expect(page.locator("#box-0 .state")).to_have_text("active")
         await expect(page.locator("#box-1 .state")).to_have_text("blocked")
         await page.locator("#box-1").focus()
         await app.admin.jobs.run_now(first.id)
+        await run.wait(30)
         await expect(page.locator("#box-1 .state")).to_have_text("succeeded")
         await expect(page.locator("#box-1")).to_be_focused()
         await expect(page.locator(".graph .box.end .state")).to_have_text("succeeded")
