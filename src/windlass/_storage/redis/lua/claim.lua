@@ -4,7 +4,7 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits brakes mending hints opening
+-- use: visits brakes mending hints settling
 
 local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens are there
 local EXPIRIES = 500 -- expired jobs that one claim discards
@@ -337,20 +337,6 @@ local function serve(queue, limit)
   left[queue] = all_taken and 0 or left_in(queue)
 end
 
--- Start jobs of an opened part, behind those of the line that go before them.
-local function serve_opened(queue, wanted, opened)
-  local before = #ids
-  redis.call('SADD', prefix .. 'holders', worker)
-  expect(first_due(queue))
-  if opened.before > 0 then
-    take_best(queue, opened.before)
-  end
-  opening.start(opened, queue, wanted - opened.before, worker, add_claim)
-  count(queue, WAITING, before - #ids)
-  count(queue, RUNNING, #ids - before)
-  left[queue] = opened.part.blocked + left_in(queue)
-end
-
 -- --- run ---
 
 if newer then
@@ -368,20 +354,12 @@ ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 expiries, next_at, cancels, plain_back = EXPIRIES, nil, false, nil
 laned, with_solo, left = {}, {}, {}
 
-local settled, portion = 0, math.max(SETTLED, room)
-local first, most = ARGV[5], math.min(tonumber(ARGV[6] or 0), room)
--- The first want decides it alone, if it may fill the room.
-local opened = not alone and (most == room or #ARGV == 6) and opening.look(first, most, portion)
-if opened then
-  serve_opened(first, most, opened)
-else
-  settled = settling.run(portion)
-  if settled > 0 then
-    settle_lanes() -- for this claim to find those with limits
-  end
-  for i = 5, #ARGV, 2 do
-    serve(ARGV[i], tonumber(ARGV[i + 1]))
-  end
+local settled = settling.run(math.max(SETTLED, room))
+if settled > 0 then
+  settle_lanes() -- for this claim to find those with limits
+end
+for i = 5, #ARGV, 2 do
+  serve(ARGV[i], tonumber(ARGV[i + 1]))
 end
 if #ids > 0 then
   wide('HSET', prefix .. 'state', states, 2)
