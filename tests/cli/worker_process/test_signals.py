@@ -82,3 +82,21 @@ def test_repeats_within_half_a_second_are_one_request(
     stops.tell(lambda number, count: told.put((number, count)))
     assert [told.get(timeout=10) for _ in heard] == heard
     assert told.empty()
+
+
+def test_a_stop_that_python_ignores_before_the_start_is_carried_out_after_it() -> None:
+    """Python ignores what is raised in a callback of a weak reference. Imports have such ones."""
+    ended = run(
+        "import os, queue, signal, weakref\n"
+        "from windlass._cli.worker_process.signals import StopRequests\n"
+        "class Thing: ...\n"
+        "stops, told, thing = StopRequests(), queue.SimpleQueue(), Thing()\n"
+        "stops.install()\n"
+        "ref = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGTERM), id(1)))\n"
+        "del thing\n"
+        "stops.tell(lambda number, count: told.put((number, count)))\n"
+        "print(told.get(timeout=10), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    assert "Exception ignored" in ended.stderr
+    assert ended.stdout.strip() == str((int(signal.SIGTERM), 1))

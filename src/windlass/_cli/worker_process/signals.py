@@ -65,9 +65,11 @@ class StopRequests:
         start_thread("signals", self._serve)
 
     def _arrive(self, number: int, _frame: FrameType | None) -> None:
-        if self._told is None:
-            raise StopBeforeStart
         self._arrived.put((number, monotonic()))  # safe inside a signal handler, unlike a lock
+        if self._told is None:
+            # Python ignores what is raised in a callback, such as those of imports. Then the
+            # request is still there when `tell` is called.
+            raise StopBeforeStart
 
     def _serve(self) -> None:
         count, last, counted_at = 0, 0, 0.0
