@@ -66,7 +66,7 @@ class Node(Generic[R_co]):
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """The numbers of the parts that a flow waits for which is added after the start."""
+        """The parts that a flow waits for if ``run.add(flow, after=…)`` names this node."""
         return self.parts
 
     @property
@@ -132,8 +132,9 @@ class Group(Generic[R_co]):
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """The numbers of the parts that a flow waits for which is added after the start. A group
-        that nothing waited for at the start has no part of its own.
+        """The parts that a flow waits for if ``run.add(flow, after=…)`` names this group.
+
+        Those of its members, if nothing waited for the group at the start.
         """
         return self.parts if self._part is None else (self._part,)
 
